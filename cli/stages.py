@@ -14,6 +14,7 @@ from dpltm.cli.commands import Call
 from dpltm.cli.console import answering
 from dpltm.cli.show import (
     Cell,
+    show_answer,
     show_notes,
     show_pairs,
     show_privacy,
@@ -22,7 +23,6 @@ from dpltm.cli.show import (
     show_tickets,
     show_verdict,
     show_wrote,
-    with_skill,
 )
 from dpltm.errors import InputError
 from dpltm.options.run import DemoRequest, RunRequest
@@ -32,13 +32,7 @@ from dpltm.registry import Deferred
 
 def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the facts of a run, or of what would be one, and its privacy."""
-    show_pairs(
-        rich,
-        "would train" if body.get("dry_run") else f"trained {body['run']}",
-        with_skill({k: round(v) if k == "seconds" else v for k, v in body.items() if k not in ("run", "dry_run")}),
-    )
-    show_privacy(rich, body["privacy"])
-    show_verdict(rich, body.get("skill"))
+    show_answer("would train" if body.get("dry_run") else "trained {run}", rich, body)
 
 
 train_command = answering(Deferred("dpltm.tickets.workbench.stages:train"), show_training)
@@ -132,8 +126,7 @@ def demo_command(options: DemoRequest, call: Call) -> None:
 
 def _show(rich: RichConsole, body: dict[str, Any]) -> None:
     if body.get("dry_run"):
-        show_pairs(rich, "would run", body)
-        show_privacy(rich, body["privacy"])
+        show_answer("would run", rich, body)
         return
     show_stages(rich, body)
     show_privacy(rich, body["privacy"])

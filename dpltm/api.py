@@ -38,7 +38,7 @@ from dpltm.progress import Progress, watched_by
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import facts_of
 from dpltm.records.load import as_array, check_no_loader, from_arrays, records_of
-from dpltm.records.settle import VALUES, check_name, checked_features
+from dpltm.records.settle import VALUES, checked_features
 from dpltm.records.tables import is_frame
 from dpltm.training.artifacts import DEFAULT_NETWORK, Run, TicketSet, Winner, set_of, starting_point
 from dpltm.training.launcher import check_alone
@@ -86,7 +86,6 @@ _TYPES: dict[str, tuple[tuple[type, ...], str, str]] = {
     ),
     "model": ((OwnModel, NoneType), "a network of your own", "give a module, its class, or a factory of one"),
     "ledger": ((Ledger, NoneType), "a ledger", "give dpltm.Ledger(), or dpltm.tickets.open_ledger(path) for one on disk"),
-    "dense": ((bool,), "True or False", "say whether the whole network is meant"),
 }  # fmt: skip
 """Arguments of the public face: their types, what messages call those, and where such a value comes from."""
 
@@ -114,8 +113,6 @@ def records_and_options(
     has_name = "name" in cls.__dataclass_fields__
     facts = {name: keywords[name] for name in FACTS if name in keywords}
     options = arguments(cls, {k: keywords[k] for k in keywords if k not in facts or (has_name and k == "name")}, FACTS)
-    if facts.get("name") is not None:
-        check_name(facts["name"])
     if has_name and isinstance(x, Dataset):
         facts.pop("name", None)
     return as_dataset(x, y, facts, taker), options
@@ -125,19 +122,16 @@ def own_network(model: Any, options: dict[str, Any]) -> Any:
     """Return the network of the user's own that an argument is, or half is: a module, or anything said of one by name.
 
     Args:
-        model: None for the default of the options. A set, a winner and a run are returned as they are.
+        model: None for the default of the options. A set, a winner, a run, and what is such a network already, are returned
+            as they are.
         options: of the call; settings of a network are taken out.
     """
-    if isinstance(model, (TicketSet, Winner, Run)):
+    if isinstance(model, (TicketSet, Winner, Run, OwnModel)):
         return model
     settings = {name: value for name in SETTINGS if (value := options.pop(name, None)) is not None}
-    if isinstance(model, OwnModel) and settings:
-        raise InputError(f"`{min(settings)}`: the network says so itself; leave it out")
     if isinstance(model, str):
-        if not model:
-            raise InputError("`model`: is empty; give a value, or leave it out")
         check_no_code(model)
-    if isinstance(model, OwnModel) or (not settings and (model is None or isinstance(model, str))):
+    if not settings and (model is None or isinstance(model, str)):
         return model
     return own_model(DEFAULT_NETWORK if model is None else model, **settings)
 
@@ -150,7 +144,6 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
                 raise InputError(f"`{name}`: {x.name} is a dataset, which says so itself; leave `{name}` out")
         return x
     check_no_loader(x)
-    _check_no_dataset(y, "y")
     declared = {name: value for name, value in facts.items() if value is not None}
     with naming():
         spec: Network | None = None
@@ -170,22 +163,17 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
         return from_arrays(x, y, **declared)
 
 
-def _check_no_dataset(values: object, name: str) -> None:
-    if isinstance(values, Dataset):
-        raise InputError(f"`{name}`: a dataset, and not an array; give the array that it was made of")
-
-
-def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
+def held_out(run: Run, x: Records, y: Labels, name: str = "the records") -> Dataset:
     """Return a dataset whose test split these records are, and whose training split is one record that is nobody's."""
     if isinstance(x, Dataset):
-        return as_dataset(x, y, facts)
-    declared = {"name": "the records", **{name: value for name, value in facts.items() if value is not None}}
+        return as_dataset(x, y, {})
+    declared: dict[str, Any] = {"name": name, "for_training": False}
     if run.schema is not None and is_frame(x):
-        declared |= {"schema": run.schema, "for_training": False}
+        declared |= {"schema": run.schema}
     else:
         bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
         of_words = run.spec.tables or (run.spec.parts and all(part.words for part in run.spec.parts))
-        declared = {**({} if of_words else {"bounds": bounds}), **declared, "for_training": False}
+        declared |= {} if of_words else {"bounds": bounds}
         declared |= {"classes": run.spec.classes} if run.target is None else {"target_bounds": run.target}
     with naming():
         return evaluate_verb.as_held_out(as_dataset(x, y, declared, run))
@@ -246,8 +234,7 @@ def select(
         tickets: with predictors, which are scored; or the winner of a draw before, which is remembered as such.
         x, y: the private records, ``(n, ...)`` and ``(n,)``; None with ``rule="smallest-within"``, which reads public
             accuracies.
-        ledger: that pays; by default that of this process.
-        progress: told how far it is; None for silence.
+        ledger, progress: as in :func:`generate`.
         options: ``eps1`` and all other fields of ``SelectOptions``; of arrays also public facts, as in :func:`generate`.
 
     Returns:
@@ -288,7 +275,6 @@ def train(
     dense: bool = False,
     ledger: Ledger | None = None,
     progress: Progress | None = None,
-    own: bool = False,
     **options: Any,
 ) -> Run:
     """Phase 3: trains a ticket under differential privacy (DP-SGD on its live coordinates).
@@ -299,10 +285,7 @@ def train(
         x, y: the private records, ``(n, ...)``, and their labels ``(n,)``; or a dataset alone.
         round: the ticket to take of a set; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
-        ledger: that pays; by default that of this process.
-        progress: told how far it is; None for silence.
-        own: whether ``epsilon`` is that of the run's own lineage alone, and not of everything in the ledger: as of a trial
-            among several, which all count.
+        ledger, progress: as in :func:`generate`.
         options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr`` (``features`` where a network is
             named alone); and facts about arrays: ``test``, ``bounds``, ``classes``, ``records``, ``schema``, ``name``; and
             ``units``, whose each record is, ``(n,)``, where all records of a person are protected together.
@@ -323,13 +306,13 @@ def train(
         (1.0, ['public', 'release', 'release'])
     """
     begun = own_network(ticket, options)
-    services = called(progress, ticket=begun, dense=dense, ledger=ledger)
+    services = called(progress, ticket=begun, ledger=ledger)
     number = None if round is None else whole_number("round", round)
     dataset, settings = records_and_options(x, y, options, TrainOptions, begun)
     with naming(model="ticket"):
         ledger = ledger or of_process(dataset.noun)
         start, dataset = starting_point(begun, dataset, settings, round=number, dense=dense)
-        return train_verb.train_start(start, dataset, settings, ledger, services, own=own)
+        return train_verb.train_start(start, dataset, settings, ledger, services)
 
 
 def tune(
@@ -409,8 +392,6 @@ def evaluate(
     x: Records,
     y: Labels = None,
     *,
-    bounds: tuple[float, float] | None = None,
-    name: str | None = None,
     by: str | None = None,
     ledger: Ledger | None = None,
     progress: Progress | None = None,
@@ -421,8 +402,6 @@ def evaluate(
         run: with its network.
         x, y: ``(n, ...)`` and ``(n,)``, records that no release was made from; or a dataset, whose test split is taken. A
             data frame is read by the schema, or the names of columns, of the training.
-        bounds: of arrays; by default those of the run.
-        name: of arrays, what messages call them.
         by: a column of a table, such as sex or age, by which skill is told of subgroups as well.
         ledger: of the people whom the records may be of; by default the one that paid for the run, or that of this process.
         progress: told how far it is; None for silence.
@@ -436,7 +415,7 @@ def evaluate(
         (60, True)
     """
     services = called(progress, run=run, ledger=ledger)
-    dataset = held_out(run, x, y, {"bounds": bounds, "name": name})
+    dataset = held_out(run, x, y)
     with naming():
         return evaluate_verb.evaluate(run, dataset, ledger, services, by)
 
@@ -461,7 +440,6 @@ def predict(run: Run, x: Records, *, progress: Progress | None = None) -> evalua
         (60, 3)
     """
     services = called(progress, run=run)
-    _check_no_dataset(x, "x")
     with naming():
         records = checked_features(records_of(x, run.schema, run.columns, run.spec.parts))
         return evaluate_verb.predict(run, records, progress=services.progress)

@@ -157,50 +157,38 @@ def refutes(curve: TradeOff, canaries: int, guesses: int, correct: int, confiden
     return False
 
 
-def family_bound(refuted: Callable[[float], bool], epsilon: Callable[[float], float], start: float) -> float:
-    """The largest epsilon of a family of releases that is refuted; 0 where none is.
+def noise_bound(mechanism: NoisySgd, delta: float, refuted: Callable[[TradeOff], bool]) -> float:
+    """The largest epsilon of a training like one, with more noise or less, whose trade-off function is refuted; 0 for none.
 
-    With more noise, what is ``refuted`` stays so, and ``epsilon`` falls.
+    With more noise, what is ``refuted`` stays so, and epsilon falls.
 
     Guarantees:
-        A release that is at least as private as that of the family with epsilon E gets a bound above E only where
-        ``refuted`` errs at E.
+        A training at least as private as that of epsilon E gets a bound above E only where ``refuted`` errs at E.
     """
-    low, high = start, start
-    while not refuted(high):  # more noise: a bolder claim
+    alike = replace(mechanism, sensitivity=1.0, nominal_sensitivity=None)
+
+    def is_refuted(noise: float) -> bool:
+        claims = _claims(replace(alike, noise_multiplier=noise))
+        return claims is not None and refuted(claims[1])
+
+    def epsilon(noise: float) -> float:
+        claims = _claims(replace(alike, noise_multiplier=noise))
+        return math.inf if claims is None else claims[0].epsilon(delta)
+
+    low = high = max(mechanism.noise_multiplier, 0.5)
+    while not is_refuted(high):  # more noise: a bolder claim
         if epsilon(high) < TIGHT:
             return 0.0
         low, high = high, 2 * high
     if low == high:
-        while refuted(low):
+        while is_refuted(low):
             if epsilon(low) > LOOSE:
                 return epsilon(low)
             low, high = low / 2, low
     for _ in range(HALVINGS):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if refuted(middle) else (middle, high)
+        low, high = (low, middle) if is_refuted(middle) else (middle, high)
     return epsilon(high)
-
-
-def noise_bound(mechanism: NoisySgd, delta: float, refuted: Callable[[TradeOff], bool]) -> float:
-    """The largest epsilon of a training like one, with more noise or less, whose trade-off function is refuted; 0 for none.
-
-    With more noise, ``refuted`` stays true.
-    """
-    alike = replace(mechanism, sensitivity=1.0, nominal_sensitivity=None)
-
-    def claims(noise: float) -> tuple[Profile, TradeOff] | None:
-        return _claims(replace(alike, noise_multiplier=noise))
-
-    def at(noise: float) -> bool:
-        claimed = claims(noise)
-        return claimed is not None and refuted(claimed[1])
-
-    def epsilon(noise: float) -> float:
-        claimed = claims(noise)
-        return math.inf if claimed is None else claimed[0].epsilon(delta)
-
-    return family_bound(at, epsilon, max(mechanism.noise_multiplier, 0.5))
 
 
 @lru_cache(maxsize=200)

@@ -20,8 +20,6 @@ Example:
 from __future__ import annotations
 
 import contextlib
-import copy
-import math
 import os
 import sys
 import threading
@@ -35,8 +33,8 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from scipy import sparse
-from scipy.special import log_softmax, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score
 from sklearn.utils import Tags, check_array, check_consistent_length, check_random_state, column_or_1d
@@ -45,33 +43,33 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpltm import api
 from dpltm.errors import DataError, InputError, named, naming
-from dpltm.features.inputs import Services, features_of
+from dpltm.features.inputs import Services
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import check_scored_rows
 from dpltm.networks.skill import predicted
-from dpltm.options import EPSILON, Options, arguments, option
+from dpltm.options import EPSILON, Options, Range, arguments, option
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Secret, lineage_of
 from dpltm.privacy.ledger import Begun, Book, Ledger, of_process
-from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
+from dpltm.privacy.mechanisms import Adjacency, Guarantee
 from dpltm.privacy.release import Once, pay
 from dpltm.privacy.statement import PrivacyReport, statement
-from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
+from dpltm.randomness.noise import KeyedSource, two_sided_geometric
 from dpltm.records.cells import Cells, text_of
 from dpltm.records.dataset import Dataset, RawSplit
-from dpltm.records.load import from_arrays, records_of
-from dpltm.records.notes import NO_TEST, left_out_note
+from dpltm.records.load import from_arrays
+from dpltm.records.notes import NO_TEST
 from dpltm.records.schema import Schema, as_schema
-from dpltm.records.settle import IN_SCHEMA, check_none, checked_features
+from dpltm.records.settle import IN_SCHEMA, check_none
 from dpltm.records.split import RecordSet, Rows
-from dpltm.records.tables import Table, index_columns, is_frame, read_by_schema
+from dpltm.records.tables import Table, is_frame, read_by_schema
 from dpltm.records.units import checked_units
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of, starting_point
 from dpltm.verbs import select as select_verb
 from dpltm.verbs.evaluate import ROWS, predict
-from dpltm.verbs.train import OWN_NOTE, plan, settle
+from dpltm.verbs.train import OWN_NOTE, plan, settle, train_start
 
 SCORE = "a score: sums with two-sided geometric noise"
 """Words of an entry for a score that is paid for."""
@@ -80,6 +78,15 @@ SCORED = "how many records `score` was measured on is treated as public"
 
 GRID = 1024
 """Steps of a value that a paid score sums."""
+
+
+class _Price(Options):
+    """What scores on private records are paid with. For less than the least a figure is nothing but noise."""
+
+    score_epsilon: float | None = option(
+        None, "Epsilon of each score, all its sums together.", "E", within=Range(0.01, EPSILON.high)
+    )
+
 
 NO_LIMIT = (
     "`noise_multiplier` was given, so `epsilon` limited nothing: what the fits cost is what their noise comes to"
@@ -157,22 +164,19 @@ class Spent:
     def protecting(self, dataset: Dataset, ledger: Ledger, *, rows_coincide: bool) -> Iterator[None]:
         """A fit of these records, which stay protected if it may have paid, also where it failed after that."""
         records = RecordSet(dataset.rows)
+        part = ledger.part(dataset)
         before = len(ledger.entries)
-        try:
-            with self.lock:  # a score in another thread comes before, or sees these records
-                part = ledger.part(dataset)
-                check_private(ledger.account(self.lineage), part)
-                fitted = any(entry.part.snapshot == part.snapshot for entry in self.lineage.paid)
-                same = not rows_coincide and RecordSet.have_all(self.protected, dataset.rows)
-                if self.looked and not fitted and not same:
-                    raise InputError(
-                        "`X`: an exact score was measured, and these are other records than those of the fits before:"
-                        " whether it was measured on some of them cannot be told, since a step in front may have changed"
-                        " their values; for other people make a new estimator, and no clone"
-                    )
-                self.protected.append(records)
-        except InputError as error:
-            raise InputError(f"{error}; to cross-validate on private records give `score_epsilon`") from None
+        with self.lock:  # a score in another thread comes before, or sees these records
+            check_private(ledger.account(self.lineage), part)
+            was_fitted = any(entry.part.snapshot == part.snapshot for entry in self.lineage.paid)
+            is_known = was_fitted or (not rows_coincide and RecordSet.have_all(self.protected, dataset.rows))
+            if self.looked and not is_known:
+                raise InputError(
+                    "`X`: an exact score was measured, and these are other records than those of the fits before: whether"
+                    " it was measured on some of them cannot be told, since a step in front may have changed their values;"
+                    " for other people make a new estimator, and no clone; to cross-validate give `score_epsilon`"
+                )
+            self.protected.append(records)
         try:
             yield
         finally:
@@ -204,15 +208,13 @@ def _modules() -> list[str]:
     return [str(frame.f_globals.get("__name__")) for frame, _ in walk_stack(sys._getframe(1))]
 
 
-def _refuse(method: str, others: Mapping[str, Any]) -> None:
-    """Refuse keywords that a method does not have; scikit-learn sees that ``sample_weight`` is none of its parameters."""
-    if "sample_weight" in others:
-        raise InputError(
-            "`sample_weight`: each record counts alike, since the guarantee bounds what one can do; leave it out, or give"
-            " a classifier `class_weight`"
-        )
+def _refuse(others: Mapping[str, Any]) -> None:
+    """Refuse keywords that there are none of: scikit-learn is to see that ``sample_weight`` is no parameter of a method."""
     if others:
-        raise TypeError(f"{method}() got an unexpected keyword argument {min(others)!r}")
+        raise InputError(
+            f"`{min(others)}`: there are `X`, `y` and `units`, and each record counts alike, since the guarantee bounds what"
+            " one can do; leave it out, or give a classifier `class_weight`"
+        )
 
 
 def _is_rescaled(x: np.ndarray) -> bool:
@@ -240,38 +242,34 @@ class Columns:
 
     bounds: tuple[float, float] | None
     ends: np.ndarray | None = None
-    shape: tuple[int, ...] = ()
     schema: Schema | None = None
 
     @classmethod
-    def of(cls, bounds: Any, features: int, shape: Any = None, schema: Schema | None = None) -> Columns:
-        """Columns that ``bounds``, ``record_shape`` and ``schema`` describe. Arguments as :func:`TicketClassifier`."""
+    def of(cls, bounds: Any, features: int, schema: Schema | None = None) -> Columns:
+        """Columns that ``bounds`` and ``schema`` describe. Arguments as :func:`TicketClassifier`."""
         if schema is not None:
-            check_none(IN_SCHEMA, bounds=bounds, record_shape=shape)
+            check_none(IN_SCHEMA, bounds=bounds)
             return cls((0.0, 1.0), schema=schema)
-        form = () if shape is None else tuple(map(int, np.atleast_1d(shape)))
-        if form and math.prod(form) != features:
-            raise DataError(f"`record_shape`: {form} has {math.prod(form)} values, but records have {features}")
         if bounds is None:
-            return cls(None, shape=form)
+            return cls(None)
         try:
-            ends = [np.asarray(end, dtype=np.float64) for end in bounds]
-            low, high = wide = np.stack([np.broadcast_to(end, features) for end in ends])
+            low, high = (np.asarray(end, dtype=np.float64) for end in bounds)
+            ends = np.stack([np.broadcast_to(end, features) for end in (low, high)])
         except (TypeError, ValueError):
             raise DataError(
                 f"`bounds`: not a pair (low, high) of numbers, or of arrays with a number for each of the {features}"
                 " columns; pass the public range of the features"
             ) from None
-        if ends[0].ndim == ends[1].ndim == 0:
-            return cls((float(ends[0]), float(ends[1])), shape=form)
+        if low.ndim == high.ndim == 0:
+            return cls((float(low), float(high)))
         with np.errstate(over="ignore", invalid="ignore"):
-            wrong = np.flatnonzero(~(np.isfinite(high - low) & (low < high)))
-        for at in wrong:
+            wrong = np.flatnonzero(~(np.isfinite(ends[1] - ends[0]) & (ends[0] < ends[1])))
+        if wrong.size:
             raise DataError(
-                f"`bounds`: column {at} (counted from 0) has ({low[at]:g}, {high[at]:g}); give finite (low, high), low"
-                " first, not too far apart"
+                f"`bounds`: column {wrong[0]} (counted from 0) has {tuple(ends[:, wrong[0]].tolist())}; give finite (low,"
+                " high), low first, not too far apart"
             )
-        return cls((0.0, 1.0), wide, form)
+        return cls((0.0, 1.0), ends)
 
     def read(self, x: Any) -> tuple[np.ndarray, Callable[[Rows], Rows]]:
         """Return records as dpltm takes them, ``(n, ...)``, and what makes rows known by their values as they came.
@@ -281,13 +279,12 @@ class Columns:
         if self.schema is not None:
             raw = read_by_schema(Table(x, self.schema, "`X`"), labelled=False)
             return raw.x, lambda rows: rows.known_as(cast(Rows, raw.rows))
-        values = x
-        if self.ends is not None:
-            low, high = self.ends
-            with np.errstate(over="ignore"):  # far outside is where the clip puts it
-                values = np.clip((x - low) / (high - low), 0.0, 1.0)
-        shaped = values.reshape(len(x), *self.shape) if self.shape else values
-        return shaped, lambda rows: rows if self.ends is None else rows.known_by(np.ascontiguousarray(x))
+        if self.ends is None:
+            return x, lambda rows: rows
+        low, high = self.ends
+        with np.errstate(over="ignore"):  # far outside is where the clip puts it
+            values = np.clip((x - low) / (high - low), 0.0, 1.0)
+        return values, lambda rows: rows.known_by(np.ascontiguousarray(x))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -305,7 +302,6 @@ class TicketEstimator(BaseEstimator):
     select_epsilon: float | None = None
     model: str | None = None
     features: str | None = "auto"
-    record_shape: tuple[int, ...] | None = None
     head: str | None = None
     filter: str = "clip"
     clip_norm: float = 1.0
@@ -332,14 +328,8 @@ class TicketEstimator(BaseEstimator):
         self._spent = Spent()
 
     def __sklearn_clone__(self) -> TicketEstimator:
-        shared = ("ledger", "tickets")  # one account, and values that nobody changes
-        parameters = self.get_params(deep=False).items()
-        twin = type(self)(
-            **{name: value if name in shared else clone(value, safe=False) for name, value in parameters}
-        )
+        twin: TicketEstimator = super().__sklearn_clone__()
         twin._spent = self._spent
-        if "_metadata_request" in self.__dict__:  # what set_fit_request asked for, as clones of scikit-learn have it
-            twin._metadata_request = copy.deepcopy(self._metadata_request)
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
@@ -383,7 +373,7 @@ class TicketEstimator(BaseEstimator):
         before = dict(vars(self))
         try:
             with self._naming():
-                _refuse("fit", others)
+                _refuse(others)
                 self._check_scores(units)
                 x, targets = self._validated(X, y)
                 dataset = self._dataset(x, targets, units)
@@ -413,82 +403,64 @@ class TicketEstimator(BaseEstimator):
 
     def _dataset(self, x: Any, y: np.ndarray, units: Any) -> Dataset:
         """Return checked records with all that parameters say of them; keep what predictions need to know."""
-        if self.noise_multiplier is not None and self.epsilon not in (None, TicketEstimator.epsilon):
-            raise InputError(
-                "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
-                " them out"
-            )
         _Price(score_epsilon=self.score_epsilon)
         if self.tickets is not None and self.model is not None:
             raise InputError("`model`: the ticket set decides the network; leave `model` out")
         schema = as_schema(self.schema)
-        of_table = self.record_shape is None
         features = x.shape[1] if schema is None else schema.features
-        self._columns = Columns.of(self.bounds, features, self.record_shape, schema)
+        self._columns = Columns.of(self.bounds, features, schema)
         self._label = None if schema is None else schema.labels
         self._warned = list[str]()  # scikit-learn lets no attribute of an estimator be set as it predicts
         targets, declared = self._encoded(y)
-        whose = None if units is None else np.asarray(units)
         values, as_known = self._columns.read(x)
         if schema is None and _is_rescaled(x):
             _warn("these records look scaled by what was measured on just them (StandardScaler, MinMaxScaler), which"
                   " is not covered; give their public range as `bounds` instead")  # fmt: skip
         dataset = from_arrays(
-            values, targets, **declared, bounds=self._columns.bounds, records=self.n_records, units=whose,
+            values, targets, **declared, bounds=self._columns.bounds, records=self.n_records, units=units,
             unit=self.unit, rows_coincide=self.rows_coincide, name=self.name, for_training=not self._numeric,
         )  # fmt: skip
         if schema is not None:
             dataset = replace(dataset, schema=schema, lineage=lineage_of(schema))
-        elif of_table and "feature_names_in_" in self.__dict__:
+        elif "feature_names_in_" in self.__dict__:
             dataset = replace(dataset, columns=tuple(self.feature_names_in_.tolist()))
-        return replace(dataset, train=replace(dataset.train, rows=as_known(dataset.rows)), of_table=of_table)
+        return replace(dataset, train=replace(dataset.train, rows=as_known(dataset.rows)), of_table=True)
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         """Return labels as a dataset has them, and what is declared of them; keep what predictions need to know."""
         raise NotImplementedError
 
     def _options(self) -> dict[str, Any]:
-        """Return the options of a training, as parameters state them."""
+        """Return what parameters state of a training, by the names of its options."""
         options = {name: value for name, value in self.get_params(deep=False).items() if name in _TRAINING}
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if self.features != "auto":
+            options["features"] = self.features or ("none" if self.tickets is None else None)
         return options if self.noise_multiplier is None else options | {"epsilon": None}
 
     def _train(self, dataset: Dataset) -> Run:
         """Draw a ticket where one is asked for, and train it; records of a fit that goes on are known to clones."""
-        options = self._options()
+        options = arguments(TrainOptions, self._options())
         ledger = self._open_ledger(dataset.noun)
-        features = self.features
-        drawn = self.tickets is not None or self.select_epsilon is not None
-        if features == "auto":
-            usual = "unit" if self.model in (None, "mlp") else None
-            features = None if drawn else features_of(dataset, None, self.model) or usual
-        options["features"] = features
         with self._spent.protecting(dataset, ledger, rows_coincide=self.rows_coincide):
-            if drawn:
-                start: Any = self._drawn(dataset, ledger, options)
-            else:
-                start = self.model or ("mlp:300,100" if features in (None, "none") else "mlp")
-            run = api.train(start, dataset, round=self.round, ledger=ledger, own=True, **options)
+            ticket: Any = api.own_network(self.model, {}) if self.tickets is None else self.tickets
+            if self.select_epsilon is not None:
+                ticket = self._drawn(dataset, ledger, options)
+            start, prepared = starting_point(ticket, dataset, options, round=self.round)
+            run = train_start(start, prepared, options, ledger, own=True)
             # `score` measures what NO_TEST misses, and `privacy_` counts what OWN_NOTE says is left out
-            notes = (
-                [] if run.privacy is None else [note for note in run.privacy.notes if note not in (NO_TEST, OWN_NOTE)]
-            )
+            notes = [] if run.privacy is None else [*run.privacy.notes]
             notes += [] if self.noise_multiplier is None else [NO_LIMIT]
-            self._spent.add(run.lineage, *(named(note, lambda name: f"`{_NAMES.get(name, name)}`") for note in notes))
+            left_out = (NO_TEST, OWN_NOTE)
+            here = [named(note, lambda name: f"`{_NAMES.get(name, name)}`") for note in notes if note not in left_out]
+            self._spent.add(run.lineage, *here)
             return run
 
-    def _drawn(self, dataset: Dataset, ledger: Ledger, training: dict[str, Any]) -> TicketSet | Winner:
-        """Return the tickets, or the winner of a draw on the records, where one is asked for."""
-        if self.select_epsilon is None and self.tickets is not None:
-            if isinstance(self.tickets, TicketSet) and self.round is None:
-                raise InputError(
-                    "`round` is missing: say which ticket of the set, or give `select_epsilon` to draw one on the records"
-                )
-            return self.tickets
+    def _drawn(self, dataset: Dataset, ledger: Ledger, options: TrainOptions) -> Winner:
+        """Return the winner of a draw on the records."""
         if self.tickets is None or self.round is not None:
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
         tickets = set_of(self.tickets)
-        options = arguments(TrainOptions, training)
         drawing = {"eps1": self.select_epsilon, "score": "additive", "delta": self.delta, "adjacency": self.adjacency}
         with naming(model="tickets"):
             drawing_options = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
@@ -512,11 +484,6 @@ class TicketEstimator(BaseEstimator):
             raise InputError(
                 f"`y`: no label at record {texts.index(None)} (counted from 0); leave out records that have none"
             )
-        keys = list(X.columns) if is_frame(X) else []
-        if spare := index_columns([str(key) for key in keys]):
-            X = X[[key for at, key in enumerate(keys) if at not in spare]]
-            if reset:
-                self._spent.add(NO_LINEAGE, left_out_note([str(keys[at]) for at in spare]))
         if self.schema is not None:
             if not is_frame(X):
                 raise InputError("`X`: `schema` goes with a data frame, whose columns have names, and this is none")
@@ -552,8 +519,7 @@ class TicketEstimator(BaseEstimator):
             if compared and self._spent.protects(as_known(Rows(records, np.zeros(len(records))))):
                 self._warned.append(TRAINED)
                 _warn(TRAINED)
-            checked = checked_features(records_of(records, None, None))
-            return predict(self.run_, checked, alike=alike).outputs.astype(np.float64)
+            return predict(self.run_, records, alike=alike).outputs.astype(np.float64)
 
     # what was learned, and what it cost
 
@@ -573,9 +539,6 @@ class TicketEstimator(BaseEstimator):
             self._declare_apart(scored)
             return np.asarray(values.mean(1))
         check_scored_rows(self.run_.spec, self.run_.bounds, ROWS)
-        epsilon = price / (len(values) * GRID)
-        if epsilon < MIN_EPSILON:
-            raise InputError(f"`score_epsilon`: {price:g} is nothing but noise; give 0.01 or more")
         steps = np.rint(np.clip(values, 0.0, 1.0) * GRID).astype(np.int64)
         if names is not None:
             _, whose, counts = np.unique(names, return_inverse=True, return_counts=True)
@@ -585,7 +548,8 @@ class TicketEstimator(BaseEstimator):
         ledger = self._open_ledger()
         mechanism = Guarantee(price, adjacency=cast(Adjacency, self.adjacency))
         entry = Entry("release", ledger.part(scored), (mechanism,), SCORE, unit=self.run_.config["unit"])
-        release = Once(entry, self.run_.lineage, partial(noisy_sums, steps, epsilon))
+        noisy = partial(noisy_sums, steps, price / (len(values) * GRID))
+        release = Once(entry, self.run_.lineage, noisy)
         paid = pay(lambda _book, _known: release, ledger)
         with self._spent.lock:
             self._spent.protected.append(RecordSet(scored.rows))
@@ -598,7 +562,7 @@ class TicketEstimator(BaseEstimator):
         if of_persons and units is None:
             raise InputError("`units` is missing: whose each record is, since the run protects persons")
         values, as_known = self._columns.read(X)
-        dataset = api.held_out(self.run_, values, targets, {"name": "the scored records"}).tested()
+        dataset = api.held_out(self.run_, values, targets, "the scored records").tested()
         rows = as_known(dataset.rows)
         names = None
         if of_persons:
@@ -609,32 +573,26 @@ class TicketEstimator(BaseEstimator):
     def _declare_apart(self, scored: Dataset) -> None:
         """Declare records apart from the people of the ledger; refuse those that a release is of, as far as is known."""
         spent = self._spent
-        try:
-            if spent.is_elsewhere:
+        if spent.is_elsewhere:
+            raise InputError(
+                "`score`: this estimator was pickled, so nothing here knows the records that it was fitted to; where these"
+                " are of other people, dpltm.evaluate(estimator.run_, X, y) takes your word; or give `score_epsilon`"
+            )
+        ledger = self._open_ledger()
+        with spent.lock:
+            part = ledger.part(scored)
+            check_declared(ledger.account(spent.lineage), part, "measured without a price")
+            persons = bool(self.run_.config.get("of_persons")) and spent.protects(scored.rows, of_persons=True)
+            if persons or (not self.rows_coincide and spent.protects(scored.rows)):
                 raise InputError(
-                    "`score`: this estimator was pickled, so nothing here knows the records that it was fitted to; where"
-                    " these are of other people, dpltm.evaluate(estimator.run_, X, y) takes your word"
+                    f"`X`: some of these {'persons' if persons else 'records'} are protected by a release on record, a fit"
+                    " or paid score of this estimator or a clone; take others, or give `score_epsilon`, which pays for a"
+                    " score with noise, or say `rows_coincide` where rows of different people may well be equal"
                 )
-            ledger = self._open_ledger()
-            with spent.lock:
-                part = ledger.part(scored)
-                check_declared(ledger.account(spent.lineage), part, "measured without a price")
-                persons = bool(self.run_.config.get("of_persons")) and spent.protects(scored.rows, of_persons=True)
-                if persons or (not self.rows_coincide and spent.protects(scored.rows)):
-                    where = (
-                        "" if persons else "; where rows of different people may well be equal, say `rows_coincide`"
-                    )
-                    raise InputError(
-                        f"`X`: some of these {'persons' if persons else 'records'} are protected by a release on record, a"
-                        " fit or paid score of this estimator or a clone; they cannot be measured without a price: take"
-                        f" others{where}"
-                    )
-                draft = Entry("excluded", part, words="a test split", unit=ledger.unit)
-                ledger.declare_once(draft)
-                spent.looked = True
-                spent.add(ledger.lineage(cast(Entry, ledger.book.entry_of(draft))))
-        except InputError as error:
-            raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
+            draft = Entry("excluded", part, words="a test split", unit=ledger.unit)
+            ledger.declare_once(draft)
+            spent.looked = True
+            spent.add(ledger.lineage(cast(Entry, ledger.book.entry_of(draft))))
 
     def __sklearn_is_fitted__(self) -> bool:
         return "run_" in self.__dict__
@@ -665,33 +623,21 @@ class TicketEstimator(BaseEstimator):
         Raises:
             NotFittedError: nothing has been spent.
         """
-        spent, paid = self._spent, self._spent.lineage.paid
-        account = Account.of((), spent.lineage, unit=paid[0].unit) if paid else Account()
+        spent = self._spent
+        account = Account.alone(spent.lineage)
         with contextlib.suppress(InputError):  # a ledger that stayed behind: what went along counts
-            if self.ledger is not None or paid:
+            if self.ledger is not None or account.paid:
                 account = self._open_ledger().account(spent.lineage)
         if not account.paid:  # of a file that processes share, what they entered counts
             raise NotFittedError(f"this {type(self).__name__} has spent nothing yet; call 'fit' first")
-        fits, scores = (
-            sum(bool(entry.of(NoisySgd)) for entry in account.paid),
-            sum(entry.words == SCORE for entry in account.paid),
-        )
-        many = f"{fits} trainings and {scores} paid scores are in this account; epsilon covers all of them together"
-        notes = [*([many] if fits + scores > 1 else []), *spent.notes]
         delta = TicketEstimator.delta if self.delta is None else self.delta
-        return statement(account, delta, adjacency=cast(Adjacency, self.adjacency), notes=notes)
+        return statement(account, delta, adjacency=cast(Adjacency, self.adjacency), notes=spent.notes)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.non_deterministic = True  # noise is never decided by random_state
         return tags
-
-
-class _Price(Options):
-    """What scores on private records are paid with."""
-
-    score_epsilon: float | None = option(None, "Epsilon of each score, all its sums together.", "E", within=EPSILON)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -717,9 +663,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         round: the ticket of a set that is taken.
         select_epsilon: draws the ticket on the records in place of ``round``, for so much of ``epsilon``.
         model: network, where there are no tickets; by default one layer behind features, else ``mlp:300,100``.
-        features: what stands in front of the network, as for ``dpltm.train``; ``auto`` is its default (``unit`` of records
-            with a ``record_shape``); None for nothing.
-        record_shape: of a record whose values stand in a row, such as ``(28, 28)``; needed by maps for images.
+        features: what stands in front of the network, as for ``dpltm.train``; ``auto`` is its default; None for nothing.
         head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency, per_unit: as for
             ``dpltm.train``; ``per_unit`` where ``fit`` gets ``units``.
         rows_coincide: whether records of different people may well be equal, such as of a few categories: then ``score``
@@ -757,41 +701,34 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         label, classes = self._label, self.classes
         if label is None:
             numbered = isinstance(classes, (int, np.integer)) and not isinstance(classes, bool)
-            named_labels = y if classes is None else np.asarray(classes)
-            labels = np.arange(int(cast(int, classes))) if numbered else np.unique(named_labels)
-            self._places = {name: place for place, name in enumerate(labels.tolist())}
+            labels = (
+                np.arange(cast(int, classes)) if numbered else np.unique(y if classes is None else np.asarray(classes))
+            )
+            spellings: Sequence[Sequence[Any]] = [[name] for name in labels.tolist()]
         elif label.is_target:
             raise InputError("`schema`: its label is a number to predict; use TicketRegressor, or give it classes")
         else:
-            check_none(IN_SCHEMA, classes=self.classes)
-            labels = np.array([spellings[0] for spellings in label.values])
+            check_none(IN_SCHEMA, classes=classes)
+            spellings = label.values
+            labels = np.array([names[0] for names in spellings])
             with contextlib.suppress(ValueError):
                 if y.dtype.kind in "iufb":
                     labels = labels.astype(np.int64 if y.dtype.kind == "b" else y.dtype)
-            self._places = {name: place for place, spellings in enumerate(label.values) for name in spellings}
+        self._places = {name: place for place, names in enumerate(spellings) for name in names}
         if len(labels) < 2:
             raise InputError("`classes`: there is one class, so nothing can be told apart; give two or more")
         self._order = np.argsort(labels)
         self.classes_ = labels[self._order]
-        codes = self._codes(y, "that `classes` declares")
-        if (codes == codes[0]).all():
-            raise InputError(f"`y`: all records have label {str(y[0])!r:.40}; give records of two classes or more")
-        return codes, {"classes": None if label is None and self.classes is None else len(labels)}
+        return self._codes(y), {"classes": None if label is None and classes is None else len(labels)}
 
-    def _codes(self, y: np.ndarray, whose: str) -> np.ndarray:
+    def _codes(self, y: np.ndarray) -> np.ndarray:
         """Return the class of each label, ``(n,)`` int64: its place among all labels, which are sorted or a schema's."""
-        fix = "declare every label with `classes`"
-        spelled = y.tolist()
-        if self._label is not None:
-            whose = "of the schema"
-            fix = "add it there"
-            spelled = Cells.of_objects(list(y)).records()
+        spelled = y.tolist() if self._label is None else Cells.of_objects(list(y)).records()
         codes = np.array([self._places.get(name, -1) for name in spelled], dtype=np.int64)
         if (codes < 0).any():
-            name = str(y[int(np.argmax(codes < 0))])
-            count = len(self.classes_)
             raise InputError(
-                f"`y`: label {name!r:.40} is none of the {count} classes {whose}; {fix}, or leave those records out"
+                f"`y`: label {str(y[int(np.argmin(codes))])!r:.40} is none of the {len(self.classes_)} classes; declare"
+                " every label, with `classes` or in the schema, or leave those records out"
             )
         return codes
 
@@ -824,10 +761,6 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         """Probabilities ``(n, classes)``, in the order of ``classes_``."""
         return softmax(self._by_class(X), axis=1)
 
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithms of :meth:`predict_proba`."""
-        return log_softmax(self._by_class(X), axis=1)
-
     def _by_class(self, X: Any) -> np.ndarray:
         return self._outputs(self._validated(X, reset=False), warn=True)[:, self._order]
 
@@ -842,10 +775,10 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         Raises:
             ValueError: a label that ``fit`` did not know; or records that are private, without ``score_epsilon``.
         """
-        _refuse("score", others)
+        _refuse(others)
         X, y = self._validated(X, y, reset=False)
         with self._naming():
-            codes = self._codes(y, "that fit knew")
+            codes = self._codes(y)
             right = self._outputs(X, alike=self.score_epsilon is not None).argmax(1) == codes
             (mean,) = self._means(X, codes, right[None].astype(float), units)
             return float(np.clip(mean, 0.0, 1.0))
@@ -861,7 +794,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
 
     Args:
         epsilon, delta, noise_multiplier, bounds, schema, n_records: as for :class:`TicketClassifier`; and likewise
-        tickets, round, select_epsilon, model, features, record_shape: where tickets have two outputs;
+        tickets, round, select_epsilon, model, features: where tickets have two outputs;
         head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency: of the training;
         per_unit, rows_coincide, ledger, random_state, name, unit, score_epsilon: as there, the score being R^2.
         target_bounds: public range of the targets, ``(low, high)``; needed unless a schema has it. Those outside count as
@@ -883,8 +816,6 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         if label is not None and label.is_target:
             check_none(IN_SCHEMA, target_bounds=ends)
             ends = label.bounds
-        elif label is not None and ends is None:
-            raise InputError("`schema`: its label has classes; use TicketClassifier, or give the label bounds")
         if ends is None:
             raise InputError(
                 "`target_bounds` is missing: the public range of the targets, (low, high); those of the data would leak them"
@@ -893,10 +824,8 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the expected target of each record, ``(n,)``."""
-        return self._expected(self._validated(X, reset=False), warn=True)
-
-    def _expected(self, X: Any, **asked: bool) -> np.ndarray:
-        return predicted(self._outputs(X, **asked), cast(tuple[float, float], self.run_.target))
+        outputs = self._outputs(self._validated(X, reset=False), warn=True)
+        return predicted(outputs, cast(tuple[float, float], self.run_.target))
 
     def score(self, X: Any, y: Any, units: Any = None, **others: Any) -> float:
         """Return R^2, as :meth:`TicketClassifier.score` does accuracy; paid for, of targets in their bounds, from -1 to 1.
@@ -907,16 +836,16 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         Raises:
             ValueError: records that are private, without ``score_epsilon``.
         """
-        _refuse("score", others)
+        _refuse(others)
         X, y = self._validated(X, y, reset=False)
         with self._naming():
-            predicted = self._expected(X, alike=self.score_epsilon is not None)
             low, high = cast(tuple[float, float], self.run_.target)
+            expected = predicted(self._outputs(X, alike=self.score_epsilon is not None), (low, high))
             target = np.clip((y - low) / (high - low), 0.0, 1.0)
-            errors = np.square(target - (predicted - low) / (high - low))
+            errors = np.square(target - (expected - low) / (high - low))
             error, mean, square = self._means(X, y, np.stack([errors, target, target**2]), units)
             if self.score_epsilon is None:
-                return float(r2_score(y, predicted))
+                return float(r2_score(y, expected))
             return float(np.clip(1 - error / max(square - mean**2, 1e-12), -1.0, 1.0))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from dpltm.errors import InputError
 from dpltm.features import MAPS, Takes, parse
 from dpltm.features.feature_map import SPLINES, FeatureMap, map_of
-from dpltm.progress import SILENT, Progress, watched_by
+from dpltm.progress import SILENT, Progress
 from dpltm.records.batches import Inputs, Records
 from dpltm.records.catalogue import catalogue
 from dpltm.records.dataset import Dataset
@@ -65,9 +65,6 @@ class Services:
 
     progress: Progress = SILENT
     features: FeatureStore = field(default_factory=FeatureStore)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "progress", watched_by(self.progress))
 
 
 def feature_shape(split: Split, feature_map: FeatureMap) -> tuple[int, ...]:

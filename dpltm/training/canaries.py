@@ -83,7 +83,6 @@ class Canaries:
     def __init__(
         self, count: int, filter: Filter, layers: Tensor, sampling_rate: float, replace_one: bool, coins: RandomSource
     ) -> None:
-        check_canaries(count, len(layers), 1.0)
         self._filter, self._rate, self._replace_one = filter, sampling_rate, replace_one
         share = len(layers) // count
         first = torch.arange(count, device=layers.device)[:, None]

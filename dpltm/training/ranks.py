@@ -11,13 +11,11 @@ their share of each sum (``dpltm.training.descent``). Nothing that ranks send ea
 from __future__ import annotations
 
 import atexit
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch import distributed as group
@@ -25,7 +23,6 @@ from torch import distributed as group
 from dpltm.errors import BudgetError, DpltmError, InputError, RankError, first_line
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks.own import versions
-from dpltm.records.split import pieces
 from dpltm.training.launcher import Place
 
 T = TypeVar("T")
@@ -54,21 +51,16 @@ class Ranks:
             device: of the training: ``cuda`` stands for the GPU of this rank from here on.
         """
         on_gpu = device.startswith("cuda")
-        if on_gpu and place.local >= torch.cuda.device_count():
-            raise InputError(
-                f"`device`: rank {place.rank} has no GPU of its own: this machine has {torch.cuda.device_count()}; start"
-                " at most as many ranks on it"
-            )
-        if on_gpu:
-            torch.cuda.set_device(place.local)
-        if place.size > 1:
-            try:
+        try:
+            if on_gpu:
+                torch.cuda.set_device(place.local)
+            if place.size > 1:
                 group.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
-            except (RuntimeError, ValueError) as error:
-                raise InputError(f"ranks: they cannot be joined: {first_line(error)}") from None
-            atexit.register(
-                group.destroy_process_group
-            )  # else its threads may outlive the interpreter, which then aborts
+                # else its threads may outlive the interpreter, which then aborts
+                atexit.register(group.destroy_process_group)
+        except (AssertionError, RuntimeError, ValueError) as error:
+            fix = "start at most as many on a machine as it has GPUs" if on_gpu else "start all of them anew"
+            raise InputError(f"ranks: they cannot be joined: {first_line(error).rstrip('.')}; {fix}") from None
         return cls(place.rank, place.size)
 
     @classmethod
@@ -150,20 +142,16 @@ class Ranks:
 
     def agree(self, facts: Mapping[str, str], private: Mapping[str, str] | None = None) -> None:
         """Raise InputError on all ranks, naming what differs, unless all have the same facts; never shows ``private``."""
-        (first, hidden), *others = self.gather([dict(facts), dict(private or {})])
-        for rank, (shown, digests) in enumerate(others, 1):
-            differences = [
-                f"{name}: rank 0 has {first.get(name)!s:.80} and rank {rank} {shown.get(name)!s:.80}"
-                for name in {**first, **shown}
-                if first.get(name) != shown.get(name)
-            ]
-            differences += [
-                f"{name}: rank {rank} has others than rank 0"
-                for name in {**hidden, **digests}
-                if hidden.get(name) != digests.get(name)
-            ]
-            if differences:
-                raise InputError(f"{differences[0]}; start all ranks with the same command, files and versions")
+        hidden = private or {}
+        first, *others = self.gather({**facts, **hidden})
+        for rank, other in enumerate(others, 1):
+            for name in {**first, **other}:
+                if first.get(name) == other.get(name):
+                    continue
+                difference = f"rank 0 has {first.get(name)!s:.80} and rank {rank} {other.get(name)!s:.80}"
+                if name in hidden:
+                    difference = f"rank {rank} has others than rank 0"
+                raise InputError(f"{name}: {difference}; start all ranks with the same command, files and versions")
 
     def _carry(self, values: Tensor, operate: Callable[[Tensor], object]) -> Tensor:
         """Run an operation of the group, in place, on a device that it works on."""
@@ -191,14 +179,3 @@ def environment() -> dict[str, str]:
         "threads of torch": str(torch.get_num_threads()),
         "a compiler": "at hand" if compiler_at_hand() else "not at hand",
     }
-
-
-def rows_digest(*arrays: Tensor | np.ndarray) -> str:
-    """SHA-256 (hex) over rows. It depends on every one of them, so it goes to other ranks and nowhere else."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        rows = array.detach().cpu().numpy() if isinstance(array, Tensor) else array
-        digest.update(f"{rows.dtype.str} {rows.shape} ".encode())
-        for block in pieces(rows):
-            digest.update(np.ascontiguousarray(block).data)
-    return digest.hexdigest()

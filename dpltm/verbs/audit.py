@@ -23,11 +23,11 @@ import numpy as np
 
 from dpltm.audit import Attacked, audit, epsilon_bound, least_canaries, pair_bound
 from dpltm.errors import InputError
-from dpltm.features.inputs import Services, network_inputs, tensors
+from dpltm.features.inputs import Services, tensors
 from dpltm.local.codebook import Codebook, reports
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.evaluation import accuracy, check_no_target
+from dpltm.networks.evaluation import accuracy
 from dpltm.networks.state import put
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
@@ -38,7 +38,7 @@ from dpltm.privacy.statement import statement
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
 from dpltm.records.dataset import Dataset
-from dpltm.records.split import Arrays, Split
+from dpltm.records.split import Arrays
 from dpltm.training.artifacts import TicketSet, fresh
 from dpltm.verbs.train import train_start
 from dpltm.verbs.transfer import carry_over
@@ -96,15 +96,13 @@ def audit_tickets(
             )
 
     dataset.train.check(enough)
-    account = Account.of((), tickets.lineage, unit=tickets.lineage.paid[0].unit)
-    claims = statement(account, 1e-5)
+    claims = statement(Account.alone(tickets.lineage), 1e-5)
     words = "audit of tickets: masks made anew of the records and canaries"
     look = Entry("release", ledger.part(dataset), (Unprotected(),), words, unit=ledger.unit)
     check_private(ledger.account(tickets.lineage), look.part)
     check_unprotected(ledger.account(), (look,), unprotected)
     ledger.declare_once(*ledger.apart(dataset), look)
-    declared = ledger.declared(dataset)
-    x, y = dataset.train.open(declared)
+    x, y = dataset.train.open(ledger.declared(dataset))
     places = unset_features(x)
     included = uniform(coins, len(places)) < 0.5
     services.progress.say(f"making tickets anew, with {int(included.sum())} of {len(places)} made-up records")
@@ -113,11 +111,9 @@ def audit_tickets(
     settings = {name: value for name, value in tickets.config.items() if name in GenerationConfig.__dataclass_fields__}
     config = GenerationConfig(**{**settings, "prune": tuple(settings["prune"]), "rounds": 1, "threads": None})
     config = replace(config, seed=int(uniform(coins, 1)[0] * 2**52))
-    canaried = network_inputs(Split(Arrays(records, np.concatenate([y, labels]))), dataset, services)
+    canaried = Arrays(records, np.concatenate([y, labels]))
     with services.progress.progress("training for tickets", config.steps) as step:
-        pruned = generate(
-            tickets.body.spec, *tensors(canaried.open(declared), dataset), config, progress=lambda done, _: step(done)
-        )
+        pruned = generate(tickets.body.spec, *tensors(canaried, dataset), config, progress=lambda done, _: step(done))
     first = _first_layer(pruned)
     moved = out_of_order(
         pruned.theta0[first].abs().numpy()[:, places], pruned.tickets[1].mask[first].numpy()[:, places]
@@ -125,31 +121,24 @@ def audit_tickets(
     correct = int(((moved > 0) == included).sum())  # guessed to be in where weights are out of order
     bound = epsilon_bound(len(moved), len(moved), correct, 0.0, confidence)
     assert claims.nominal is not None  # that nothing is counted for such tickets
-    supermask, shuffled = _supermask(tickets, dataset, ledger, services)
+    supermask, shuffled = _supermask(tickets, dataset, ledger)
     facts = {"delta": 0.0, "method": MASKS, "canaries": len(moved), "correct": correct}
     facts |= {"supermask": supermask, "shuffled_mask": shuffled}
     return Attacked(tickets.label, claims.certified.epsilon, claims.nominal.epsilon, bound, facts)
 
 
 def _check(tickets: TicketSet, dataset: Dataset) -> None:
-    if tickets.provenance != "private":
+    is_pruned_so = tickets.criterion == "magnitude" and tickets.config.get("scope") == "layer"
+    is_connected = len(tickets.body.theta0[_first_layer(tickets.body)].shape) == 2
+    if not (tickets.provenance == "private" and is_pruned_so and is_connected and tickets.feature_map is None):
         raise InputError(
-            f"{tickets.label}: tickets of provenance {tickets.provenance} have a guarantee for private records, or cost"
-            " them nothing; this attack is for tickets of provenance private"
+            f"{tickets.label}: the attack is on sets of `provenance` private, made by `criterion` magnitude and `scope`"
+            " layer, of fully connected networks without `features`; make such a set"
         )
-    if tickets.criterion != "magnitude" or tickets.config.get("scope") != "layer" or tickets.feature_map is not None:
+    if dataset.target is not None or dataset.labels is not None or dataset.bounds[0] != 0:
         raise InputError(
-            f"{tickets.label}: the attack is on `criterion` magnitude and `scope` layer, without `features`; make them so"
+            "`dataset`: the attack is on class numbers, and on records whose smallest value is 0; take such"
         )
-    if len(tickets.body.theta0[_first_layer(tickets.body)].shape) != 2:
-        raise InputError(
-            f"{tickets.label}: the attack is on fully connected networks, not on {tickets.body.spec.text}"
-        )
-    check_no_target(dataset, "the attack on a set")
-    if dataset.labels is not None:
-        raise InputError(f"{tickets.label}: the attack is on class numbers, and not on {dataset.labels}")
-    if dataset.bounds[0] != 0:
-        raise InputError("`bounds`: the attack is on records whose smallest value is 0")
     tickets.takes(dataset)
 
 
@@ -157,12 +146,10 @@ def _first_layer(tickets: Tickets) -> str:
     return next(name for name in tickets.theta0 if name.endswith("weight"))
 
 
-def _supermask(
-    tickets: TicketSet, dataset: Dataset, ledger: Ledger, services: Services
-) -> tuple[float | None, float | None]:
+def _supermask(tickets: TicketSet, dataset: Dataset, ledger: Ledger) -> tuple[float | None, float | None]:
     if dataset.test is None:
         return None, None
-    test = tensors(network_inputs(dataset.test, dataset, services).open(ledger.declared_test(dataset)), dataset)
+    test = tensors(dataset.test.open(ledger.declared_test(dataset)), dataset)
     body, model, figures = tickets.body, build(tickets.body.spec), list[float]()
     shuffled = (carry_over(body, body.spec, "shuffled-mask", seed=2**20 + at)[0] for at in range(CONTROLS))
     for candidate in (body, *shuffled):

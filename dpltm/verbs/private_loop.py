@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -24,14 +23,14 @@ from dpltm.networks.own_network import AGREE, OwnNetwork, computed, network_trai
 from dpltm.networks.state import check_names, check_whole, content_id, evaluating, weights_of
 from dpltm.options import arguments
 from dpltm.options.train import LoopOptions, TrainOptions
-from dpltm.privacy.account import Account, Planned, check_unprotected
+from dpltm.privacy.account import Planned, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
 from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, begun_again_by, reading
 from dpltm.privacy.checks import PER_UNIT, check_delta_of
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger, facts_digest, of_process
-from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
+from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.release import Once, Paid, hand_out, handed_out, pay
 from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
@@ -46,7 +45,7 @@ from dpltm.training.artifacts import Run
 from dpltm.training.canaries import check_canaries
 from dpltm.training.descent import NoisyGradients, plant
 from dpltm.training.plan import NoisySteps, class_weights, noisy_steps
-from dpltm.training.ranks import Ranks, environment, rows_digest
+from dpltm.training.ranks import Ranks, environment
 
 if TYPE_CHECKING:
     from dpltm.audit import Findings
@@ -66,8 +65,6 @@ class LoopSettings(LoopOptions):
         sampling, noise: random bits; anything but the default is for tests, and is said to be ``fast``.
     """
 
-    adjacency: Adjacency
-    precision: Literal["float32", "bfloat16"]
     units: np.ndarray | None = field(default=None, repr=False)
     unit: str = "user"
     filter: Filter = Clip(1.0)
@@ -101,6 +98,12 @@ class LoopSettings(LoopOptions):
         return {item.name: getattr(self, item.name) for item in fields(LoopOptions)}
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """What another rank, or a loop that goes on, has in common with this one; as JSON, and public."""
+        sources = [type(source).__name__ for source in (self.sampling, self.noise)]
+        return {**self.options, "filter": str(self.filter), "noise": sources}
+
+    @property
     def protected(self) -> str:
         """Noun of whom the loop protects."""
         return RECORD if self.units is None else self.unit
@@ -122,12 +125,6 @@ class LoopSettings(LoopOptions):
         )
 
 
-TOKENS = (torch.int32, torch.int64)
-"""Types of whole numbers that a loop hands to the model as they are."""
-
-_OBJECTS = ("units", "unit", "filter", "mask", "on_step", "sampling", "noise")
-"""Settings that are no options of a command."""
-
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "model": (lambda value: isinstance(value, nn.Module), "a torch.nn.Module"),
     "loss": (callable, "a function of outputs and labels"),
@@ -141,27 +138,15 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "noise": (lambda value: hasattr(value, "random_bytes"), "a source of random bytes"),
 }
 
+_OBJECTS = tuple(name for name in _KINDS if name not in ("model", "loss", "ledger"))
+"""Settings that are no options of a command."""
+
 
 def check_type(name: str, value: object) -> None:
     """Raise InputError for a value of another type; records may be in it, so it is not said."""
     fits, wanted = _KINDS[name]
     if not fits(value):
         raise InputError(f"`{name}`: of type {type(value).__name__}, not {wanted}")
-
-
-def agree(
-    ranks: Ranks, model: nn.Module, mask: Mask, terms: LoopSettings, x: Tensor | np.ndarray, y: Tensor | np.ndarray
-) -> None:
-    """Raise InputError on all ranks unless they have the same model, mask, settings and records."""
-    options = {f"`{name}`": repr(value) for name, value in terms.options.items()}
-    private = {
-        "`x`, `y`": rows_digest(x, y),
-        "`units`": str(None if terms.units is None else terms.units.tolist()),
-        "model": content_id({name: value.detach().cpu().numpy() for name, value in model.named_parameters()}),
-        "`mask`": content_id({name: value.cpu().numpy() for name, value in mask.items()}),
-    }
-    facts = {"`filter`": str(terms.filter), "`noise`": type(terms.noise).__name__}
-    ranks.agree(options | facts | environment(), private)
 
 
 def _check_classes(y: Tensor | np.ndarray, classes: int) -> None:
@@ -200,24 +185,22 @@ class Step:
 
 
 def _rows_of(name: str, values: object) -> Tensor | np.ndarray:
-    if isinstance(values, Mapping):
-        raise InputError(
-            f"`{name}`: a mapping of arrays; put them side by side, np.concatenate([x['input_ids'], x['attention_mask']], 1)"
-            ", and split them again in the model, or take dpltm.train"
-        )
-    array: Tensor | np.ndarray = np.empty(())
-    with contextlib.suppress(ValueError):  # of rows that differ in length
-        array = values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values)
-    if isinstance(array, Tensor):
-        plain = array.layout == torch.strided and not array.is_complex()
+    """Return a tensor as it is, where it is, and anything else as an array."""
+    rows = values if isinstance(values, Tensor) else as_array(values, name)
+    if isinstance(rows, Tensor):
+        is_plain = rows.layout == torch.strided and not rows.is_complex()
     else:
-        plain = array.dtype.kind in "biuf"
-    if array.ndim == 0 or not plain:
+        is_plain = rows.dtype.kind in "biuf"
+    if rows.ndim == 0 or not is_plain:
         raise InputError(
             f"`{name}`: of type {type(values).__name__}, not a dense tensor or an array of real numbers, a row a record;"
             " pad rows of several lengths to one public length"
         )
-    return array
+    return rows
+
+
+def _mask_id(mask: Mask) -> str:
+    return content_id({name: value.cpu().numpy() for name, value in mask.items()})
 
 
 @dataclass(frozen=True)
@@ -241,10 +224,6 @@ class LoopState:
     taken: int = 0
     loaded: str = ""
     ended: str = ""
-
-
-_STATE = {"of", "id", "step", "weights", "gradients"}
-"""What is in the state of any loop."""
 
 
 class PrivateLoop:
@@ -307,7 +286,7 @@ class PrivateLoop:
         terms = LoopSettings.of(settings)
         self.ledger = of_process(terms.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage
-        exposed = (Unprotected(),) if check_declared_mask(terms.mask, lineage, provenance) else ()
+        exposed = _exposed(terms.mask, lineage, provenance)
         check_no_loader(x)
         x, y = _rows_of("x", x), _rows_of("y", y)
         terms, rows, persons = _by_person(terms, x, y)
@@ -321,11 +300,14 @@ class PrivateLoop:
         records = Records(x, y, dtype=like.dtype, device=like.device, persons=persons)
         if plan.class_weight is not None:
             _check_classes(y, len(plan.class_weight))
+        self.model = model
         mask = Mask.dense(model) if terms.mask is None else terms.mask
         joined = Ranks.of_program()
         self._ranks = ranks = joined or Ranks()
         if joined is not None:
-            agree(joined, model, mask, terms, x, y)
+            private = {"`x`, `y`": rows.digest.hex(), "`units`": str(rows.owners_digest)}
+            private |= {"`mask`": _mask_id(mask), "model": self._weights_id()}
+            joined.agree({f"`{name}`": repr(fact) for name, fact in terms.facts.items()} | environment(), private)
             if terms.save_every is not None:
                 raise InputError("`save_every`: a loop of several ranks goes on nowhere else; leave it out")
         make = partial(NoisyGradients, model, mask, loss, records, plan, ranks=joined)
@@ -333,34 +315,31 @@ class PrivateLoop:
         ranks.agree(self.gradients.kernels)
         if (live := self.gradients.gradients.live) == 0:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
-        self.model, self.settings, self.provenance, self.records = model, terms, provenance, (x, y)
-        self._facts = {} if terms.save_every is None else self._facts_of(x, y, mask)
-        part = Part("arrays")
-        if ranks.first:
-            part = Part("arrays", self.ledger.snapshot(rows.digest))
-            part = self.ledger.owned(part, rows.units_name, rows.owners_digest)
+        self.settings, self.provenance, self.records = terms, provenance, (x, y)
+        self._facts = {} if terms.save_every is None else self._facts_with(mask)
+        part = Part("arrays", self.ledger.snapshot(rows.digest))
+        part = self.ledger.owned(part, rows.units_name, rows.owners_digest)
         steps = noisy_steps(terms.filter, live, terms.batch_size / count, terms.steps, plan.options)
         words = f"a loop, {plan.filtered}, {live:,} live weights"
         facts = facts_digest(self._facts) if self._facts else ""
         draft = Entry("release", part, (steps, *exposed), words, facts, unit=terms.protected)
-        self._refused: BudgetError | None = None
         multiplier = ranks.tell(ranks.together(partial(self._multiplier, draft) if ranks.first else float))
         self.gradients.plan = replace(plan, mechanism=replace(steps, noise_multiplier=multiplier))
         self._state = LoopState(replace(draft, mechanisms=(self.mechanism, *exposed)))
         check_canaries(terms.audit, live, multiplier)
         if ranks.first:
             plant(self.gradients, terms.sampling)
-        self._notes = shares_notes(terms.class_shares)
-        if persons is not None:
-            self._notes.insert(0, persons_note(terms.unit, terms.per_unit))
+        self._notes = list[str]()
         if terms.records is None:
             counted = "records" if persons is None else "persons"
-            self._notes.insert(
-                0, f"the number of {counted} was counted and is treated as public; say records=... to keep it private"
+            self._notes.append(
+                f"the number of {counted} was counted and is treated as public; say records=... to keep it private"
             )
+        if persons is not None:
+            self._notes.append(persons_note(terms.unit, terms.per_unit))
+        self._notes += shares_notes(terms.class_shares)
         if lineage is None and provenance is None:
             self._notes.append(START_NOTE)
-        self._odometer: Odometer | None = None
         self._process = os.getpid()
         self._lock = threading.RLock()
 
@@ -374,20 +353,14 @@ class PrivateLoop:
         """Its noisy steps."""
         return self.gradients.plan.mechanism
 
-    def _facts_of(self, x: Tensor | np.ndarray, y: Tensor | np.ndarray, mask: Mask) -> dict[str, Any]:
-        """Return what a loop that goes on must have in common with the one that began; as JSON."""
-        terms = self.settings
-        whose = [] if terms.units is None else terms.units.tolist()
+    def _facts_with(self, mask: Mask) -> dict[str, Any]:
+        """Return what a loop that goes on must have in common with the one that began, beside records and persons."""
         parameters = self.model.named_parameters()
         return {
-            **terms.options,
-            "filter": str(terms.filter),
-            "mask": content_id({name: value.cpu().numpy() for name, value in mask.items()}),
+            **self.settings.facts,
+            "mask": _mask_id(mask),
             "model": [f"{name} {list(value.shape)} {value.requires_grad}" for name, value in parameters],
-            "noise": [type(terms.sampling).__name__, type(terms.noise).__name__],
             "lineage": [entry.id for entry in self.lineage.entries],
-            "x, y": self.ledger.snapshot(bytes.fromhex(rows_digest(x, y))),
-            "units": self.ledger.snapshot(facts_digest(whose).encode()),
         }
 
     def _multiplier(self, draft: Entry) -> float:
@@ -402,12 +375,11 @@ class PrivateLoop:
             drafts = (replace(draft, mechanisms=(steps, *draft.mechanisms[1:])),)
             (account + drafts).epsilon(terms.delta)  # refuses what the accountant cannot take
             account.check_budget(drafts)
-        except BudgetError as refused:
+        except BudgetError:
             begun = [entry for entry in account.paid if draft.facts and entry.facts == draft.facts]
             if not begun:
                 raise
-            self._refused = refused  # unless a state is loaded: then its steps are paid for
-            (steps,) = begun[-1].of(NoisySgd)
+            (steps,) = begun[-1].of(NoisySgd)  # for a state that is loaded; without one it is refused as it begins
         return steps.noise_multiplier
 
     def __len__(self) -> int:
@@ -425,8 +397,6 @@ class PrivateLoop:
                 raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
             self._check_process()
             if not self._state.loaded:
-                if self._refused is not None:
-                    raise self._refused
                 self._ranks.together(self._enter if self._ranks.first else bool)
             elif self._state.loaded != self._weights_id():
                 raise InputError("model: its weights are not those that the state was saved with; load these as well")
@@ -438,40 +408,44 @@ class PrivateLoop:
             self._state = replace(self._state, **changes)
 
     def _enter(self) -> None:
-        """Pay; BudgetError where the ledger has come to hold too much since the noise was calibrated."""
-        delta, budget, drafts = self.settings.delta, self.settings.epsilon, (self.entry,)
+        self._take_over(pay(self._plan, self.ledger))
 
-        def plan(book: Book, _: Entry | None) -> Once[None]:
-            account = book.account(self.lineage)
-            if budget is not None and (total := (account + drafts).epsilon(delta)) > budget:
-                raise BudgetError(
-                    f"epsilon: with what the ledger holds by now this comes to {figure(total)}, above the budget of"
-                    f" {budget:g}; make the loop anew"
-                )
-            return self._release(self.entry, account)
+    def _plan(self, book: Book, entered: Entry | None) -> Once[None]:
+        """Return what pays for the steps, with the noise on record where they are paid for. It yields nothing of use:
+        samples and noise come from the sources of the loop.
 
-        self._take_over(pay(plan, self.ledger))
-
-    def _release(self, entry: Entry, account: Account) -> Once[None]:
-        """Return what pays for the steps. It yields nothing of use: samples and noise come from the sources of the loop."""
-        check_unprotected(account, (entry,), allowed=False)
-        return Once(entry, self.lineage, lambda _: None)
+        Raises:
+            BudgetError: the ledger has come to hold too much since the noise was calibrated.
+        """
+        account = book.account(self.lineage)
+        budget = self.settings.epsilon
+        drafts = (self.entry,)
+        if entered is not None:
+            drafts = (replace(self.entry, mechanisms=(*entered.of(NoisySgd), *self.entry.mechanisms[1:])),)
+        elif budget is not None and (total := (account + drafts).epsilon(self.settings.delta)) > budget:
+            raise BudgetError(
+                f"epsilon: with what the ledger holds by now this comes to {figure(total)}, above the budget of"
+                f" {budget:g}; make the loop anew"
+            )
+        check_unprotected(account, drafts, allowed=False)
+        return Once(drafts[0], self.lineage, lambda _: None)
 
     def _take_over(self, paid: Paid[None]) -> None:
         (steps,) = paid.entry.of(NoisySgd)
         self.gradients.plan = replace(self.gradients.plan, mechanism=steps)
         self._move(entry=paid.entry, lineage=paid.lineage)
-        if self.settings.on_step is not None:
-            beside = Planned(paid.account.without(self.entry), self.entry.part, self.entry.mechanisms[1:])
-            self._odometer = Odometer(beside, self.mechanism, self.settings.delta)
 
     def _steps(self) -> Iterator[Step]:
+        on_step = self.settings.on_step if self._ranks.first else None
+        account = self.ledger.account(self.lineage).without(self.entry)
+        beside = Planned(account, self.entry.part, self.entry.mechanisms[1:])
+        odometer = None if on_step is None else Odometer(beside, self.mechanism, self.settings.delta)
         for number in self._numbers():
             self._move(due=number)
             yield Step(self, number)
             self._move(due=0)
-            if self._odometer is not None and self.settings.on_step is not None:
-                self.settings.on_step(number, self._odometer.after(number))
+            if on_step is not None and odometer is not None:
+                on_step(number, odometer.after(number))
         self._move(ended=self._weights_id())
 
     def _numbers(self) -> Iterator[int]:
@@ -514,10 +488,8 @@ class PrivateLoop:
         Raises:
             InputError: the loop has no ``save_every``, or has not begun.
         """
-        if self.settings.save_every is None:
-            raise InputError("`save_every` is missing: say how many steps the ledger is to hand out at a time")
-        if not self._state.begun:
-            raise InputError("`state_dict`: the loop has not begun, so there is nothing to go on with")
+        if self.settings.save_every is None or not self._state.begun:
+            raise InputError("`state_dict`: is that of a loop that has `save_every` and has begun")
         return {
             "of": dict(self._facts),
             "id": self.entry.id,
@@ -537,32 +509,14 @@ class PrivateLoop:
         """
         if self._state.begun or self.settings.save_every is None:
             raise InputError("`state_dict`: goes into a loop that has `save_every` and has not begun")
-        if not (isinstance(state, Mapping) and set(state) >= _STATE and isinstance(state["of"], Mapping)):
-            raise InputError("`state_dict`: it is not what the `state_dict` of a loop returns")
-        if not any(entry.id == state["id"] and entry.of(NoisySgd) for entry in self.ledger.entries):
-            raise InputError(
-                "`ledger`: it has not paid for the loop of this state; open the one that has, or make a loop that pays anew"
-            )
-        saved_facts = state["of"]
-        changed = [
-            f"`{name}`" for name in {**saved_facts, **self._facts} if saved_facts.get(name) != self._facts.get(name)
-        ]
-        if changed:
-            raise InputError(
-                f"`state_dict`: it is of a loop with other {', '.join(changed)}; make this one alike, or one that pays anew"
-            )
-
-        def plan(book: Book, entered: Entry | None) -> Once[None]:
-            assert entered is not None  # as was looked up above
-            entry = replace(self.entry, mechanisms=(*entered.of(NoisySgd), *self.entry.mechanisms[1:]))
-            return self._release(entry, book.account(self.lineage))
-
-        begun = Checkpoint("a state", {"of": saved_facts, "id": state["id"]})
         with self._lock, begun_again_by("make a loop that pays anew"):
-            paid = pay(plan, self.ledger, Checkpoints(begun), self._facts)
             with reading():
-                self.gradients.resume(int(state["step"]), state["gradients"])
-                self._move(taken=int(state["step"]), loaded=str(state["weights"]))
+                begun = Checkpoint("a state", {"of": dict(state["of"]), "id": state["id"]})
+                step, weights, tensors = int(state["step"]), str(state["weights"]), state["gradients"]
+            paid = pay(self._plan, self.ledger, Checkpoints(begun), self._facts)
+            with reading():
+                self.gradients.resume(step, tensors)
+            self._move(taken=step, loaded=weights)
             self._take_over(paid)
 
     def audit(self, confidence: float = 0.95) -> Findings:
@@ -576,13 +530,12 @@ class PrivateLoop:
         """
         from dpltm.audit import examine  # it takes half a second to import, which a training has no use for
 
-        if not self._ranks.first:
-            raise InputError("`audit`: rank 0 has the canaries of this loop; audit it there")
         observations = self.gradients.observations
-        if observations is None:
-            raise InputError("`audit`: this loop has no canaries to look for; make another one with audit=1000")
-        if not self._state.begun:
-            raise InputError("`audit`: the loop has not run yet; audit it after its last step")
+        if observations is None or not self._state.begun:
+            raise InputError(
+                "`audit`: no canaries were in the steps of this loop; make one with audit=1000, and audit it on rank 0 after"
+                " its last step"
+            )
         return examine(observations, self.mechanism, self.settings.delta, confidence)
 
     def finish(
@@ -608,12 +561,11 @@ class PrivateLoop:
             InputError: the loop has not ended, or its model was changed since; the model is none that a run holds, gives
                 no classes for class numbers, or something else for made-up records than behind ``bounds`` and ``inputs``.
         """
-        if not self._ranks.first:
-            raise InputError("`finish`: rank 0 has the entry of this loop; finish it there")
         state = self._state
-        if not state.ended:
+        if not (state.ended and self._ranks.first):
             raise InputError(
-                f"`finish`: the loop has not ended ({state.taken} of {len(self)} gradients were taken); iterate to its end"
+                f"`finish`: the loop has not ended here ({state.taken} of {len(self)} gradients were taken); iterate to its"
+                " end, and finish it on rank 0"
             )
         if state.ended != self._weights_id():
             raise InputError(
@@ -624,7 +576,7 @@ class PrivateLoop:
         tables: tuple[int, ...] = ()
         if words is not None:
             tables, bounds = (whole_number("words", words),), (0.0, float(words) - 1)
-        elif dtype in TOKENS:
+        elif dtype in (torch.int32, torch.int64):
             raise InputError(
                 "`words` is missing: the records are whole numbers, positions of words; say how many there are"
             )
@@ -642,14 +594,11 @@ class PrivateLoop:
                 "`model`: a pruned weight is not zero; an optimizer with the loop's gradients alone leaves it so"
             )
         options = {**terms.options, "accountant": "pld", "filter": str(terms.filter)}
-        # of the filter, or of what clips in front of it or behind
-        parts: tuple[Any, ...] = tuple(getattr(terms.filter, name, None) for name in ("before", "after"))
-        options["clip_norm"] = next(
-            (part.clip_norm for part in (terms.filter, *parts) if hasattr(part, "clip_norm")), None
-        )
+        clips: list[Any] = [terms.filter, *(getattr(terms.filter, place, None) for place in ("before", "after"))]
+        norms = [clip.clip_norm for clip in clips if hasattr(clip, "clip_norm")]
+        options["clip_norm"] = norms[0] if norms else None
         resolved = {**plan.step_facts(mask), "kernels": dict(self.gradients.gradients.kernels)}
         report = self.report()
-        blocks = handed_out(self.ledger.book, self.entry)
         return Run(
             plan.run_config(network, self.entry, bounds, terms.units is not None, options=options, resolved=resolved),
             built,
@@ -657,7 +606,7 @@ class PrivateLoop:
             metrics=({"step": state.taken, "epsilon": json_figure(report.certified.epsilon), "accuracy": None},),
             privacy=report,
             ledger=self.ledger,
-            lineage=state.lineage | self.ledger.lineage(self.entry, *blocks) if blocks else state.lineage,
+            lineage=state.lineage | self.ledger.lineage(self.entry, *handed_out(self.ledger.book, self.entry)),
             observations=self.gradients.observations,
             network=network,
         )
@@ -670,21 +619,17 @@ class PrivateLoop:
         """Raise InputError: a copy, also of what holds the loop, would run on the one release that was paid for."""
         raise InputError("`PrivateLoop`: it cannot be copied, since it runs once; make another one")
 
-    @property
-    def account(self) -> Account:
-        """Everything that counts with the loop; before it runs, with what is planned."""
-        drafts = () if self._state.begun and self._ranks.first else (self.entry,)
-        return self.ledger.account(self.lineage) + drafts
-
     def report(self) -> PrivacyReport:
         """Return certified and nominal epsilon of everything that counts with the loop; before it runs, of the plan.
 
         On other ranks than 0, whose ledgers hold nothing of this loop, that of the loop beside what they hold.
         """
-        terms, gradients = self.settings, self.gradients
-        engine = gradients.gradients
-        notes = [*self._notes, *gradients.plan.step_notes(engine.live, terms.protected, engine.unfollowed)]
-        return statement(self.account, terms.delta, adjacency=self.mechanism.adjacency, notes=notes)
+        terms, engine = self.settings, self.gradients.gradients
+        notes = [*self._notes, *self.gradients.plan.step_notes(terms.protected, engine.unfollowed)]
+        drafts = () if self._state.begun and self._ranks.first else (self.entry,)
+        return statement(
+            self.ledger.account(self.lineage) + drafts, terms.delta, adjacency=self.mechanism.adjacency, notes=notes
+        )
 
 
 def _by_person(
@@ -707,8 +652,8 @@ def _by_person(
     return replace(settings, units=names, per_unit=slots), rows, persons
 
 
-def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> bool:
-    """Return whether a mask was made from private records with no mechanism, as its maker declares."""
+def _exposed(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> tuple[Unprotected, ...]:
+    """Return what is entered of a mask that was made from private records with no mechanism, as its maker declares."""
     if provenance not in (None, "data-free", "public", "private"):
         raise InputError("provenance", provenance, "data-free, public or private")
     if mask is not None and lineage is None and provenance is None:
@@ -716,7 +661,7 @@ def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: 
             "`mask`: it does not say what it was made from; pass `lineage` (tickets.lineage), or declare `provenance`"
             " data-free, public or private"
         )
-    return provenance == "private"
+    return (Unprotected(),) if provenance == "private" else ()
 
 
 def _label_form(y: Tensor | np.ndarray) -> LabelForm | None:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import dpltm
-from dpltm import api
+from dpltm import estimators
 from dpltm.estimators import TicketClassifier
 from refusals import refused
 
@@ -61,12 +61,12 @@ def test_rows_are_known_in_any_order_of_the_columns_of_a_schema(tmp_path: Path) 
 
 def test_a_fit_that_goes_on_is_known_to_the_scores_of_clones(monkeypatch: pytest.MonkeyPatch) -> None:
     first = TicketClassifier(bounds=(0, 255), **settings()).fit(X[:120], Y[:120])
-    second, said, real = first.__sklearn_clone__(), [], api.train
+    second, said, real = first.__sklearn_clone__(), [], estimators.train_start
 
     def while_it_trains(*given: object, **options: object) -> object:
         said.append(refused(first.score, X[200:], Y[200:]))
         return real(*given, **options)
 
-    monkeypatch.setattr(api, "train", while_it_trains)
+    monkeypatch.setattr(estimators, "train_start", while_it_trains)
     second.fit(X[100:], Y[100:])
     assert "some of these records are protected" in said[0]

@@ -11,7 +11,6 @@ from scipy.optimize import linprog
 from scipy.special import ndtr
 from scipy.stats import beta, binom
 
-from dpltm import audit as bounds
 from dpltm.audit import (
     TradeOff,
     clopper_pearson,
@@ -19,6 +18,7 @@ from dpltm.audit import (
     gaussian_epsilon,
     guess,
     least_canaries,
+    noise_bound,
     p_value,
     pair_bound,
     planned,
@@ -158,11 +158,8 @@ def sgd(noise, rate, steps):
 
 
 def bound(rate, steps, start, canaries, guesses, correct, confidence=0.95):
-    return bounds.family_bound(
-        lambda noise: refutes(sgd(noise, rate, steps)[1], canaries, guesses, correct, confidence),
-        lambda noise: sgd(noise, rate, steps)[0].epsilon(1e-5),
-        start,
-    )
+    training = NoisySgd(rate, steps, start)
+    return noise_bound(training, 1e-5, lambda curve: refutes(curve, canaries, guesses, correct, confidence))
 
 
 @pytest.mark.parametrize(

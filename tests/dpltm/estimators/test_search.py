@@ -56,7 +56,6 @@ def test_cross_validation_pays_for_every_fit_and_score():
     stated = made.privacy_
     assert stated.certified.epsilon == composed(made.ledger_)
     assert 1.2 < stated.certified.epsilon <= 3 * 1.2
-    assert "3 trainings and 3 paid scores are in this account; epsilon covers all of them together" in stated.notes
     assert "how many records `score` was measured on is treated as public" in stated.notes
 
 

@@ -82,25 +82,6 @@ def test_persons_are_routed_as_scikit_learn_routes_metadata() -> None:
     assert 0 <= got["test_score"][0] <= 1
 
 
-@pytest.mark.parametrize(
-    ("units", "said"),
-    [
-        (
-            np.stack([WHO, WHO], 1),
-            "records: 'user' has dtype int64 and shape (200, 2); give a whole number or text for each record",
-        ),
-        (
-            pandas.Series([1, pandas.NA, *WHO[2:]], dtype="Int64"),
-            "records: 'user' says nobody at record 1 (counted from 0); give whole numbers or texts",
-        ),
-    ],
-)
-def test_bad_columns_are_refused_before_anything_is_spent(units: Any, said: str) -> None:
-    made = classifier()
-    assert refused(made.fit, X, Y, units=units) == said
-    assert made.ledger_.entries == ()
-
-
 def test_a_paid_score_counts_persons() -> None:
     """By the mean over the records of each; with hardly any noise, so that it shows. Whose they are must be said."""
     made = classifier(noise_multiplier=0.05).fit(X, Y, units=WHO).set_params(score_epsilon=1e4)

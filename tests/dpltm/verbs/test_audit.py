@@ -156,23 +156,10 @@ def test_the_records_are_left_as_they_are():
     assert facts["supermask"] is facts["shuffled_mask"] is None
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (
-            {"provenance": "dp"},
-            "tickets of provenance dp have a guarantee for private records, or cost them nothing; this attack is for tickets"
-            " of provenance private",
-        ),
-        (
-            {"criterion": "random"},
-            "the attack is on `criterion` magnitude and `scope` layer, without `features`; make them so",
-        ),
-    ],
-)
-def test_tickets_that_the_attack_is_not_for_are_refused(changed, message):
+@pytest.mark.parametrize("changed", [{"provenance": "dp"}, {"criterion": "random"}])
+def test_tickets_that_the_attack_is_not_for_are_refused(changed):
     tickets = replace(private_set(), **changed)
-    assert refused(attacked, tickets) == f"{tickets.label}: {message}"
+    assert refused(attacked, tickets).startswith(f"{tickets.label}: the attack is on sets of `provenance` private")
 
 
 def test_records_that_the_attack_is_not_for_are_refused():
