@@ -333,7 +333,7 @@ def masked():
         (lambda: dpltm.evaluate(a_set(), X, Y), "`run`: a value of type TicketSet is not a run; give what dpltm.train"),
         (lambda: dpltm.evaluate(a_run(), records(2)), "`x`: records2 has no test split; name a file with one by `test`"),
         (lambda: dpltm.predict(a_run(), X * np.nan), "records: x has nan at record 0, feature 0 (counted from 0); features"),
-        (lambda: dpltm.predict(a_run(), records(0)), "records: x holds other things than numbers; give an array"),
+        (lambda: dpltm.predict(a_run(), records(0)), "records: x has dtype object; give numbers"),
         (lambda: dpltm.tickets.save(3, "a"), "`value`: 3 is not a ticket set, a winner or a run; give what a stage"),
         (lambda: dpltm.tickets.save(a_set(), "/"), "`path`: / exists already; choose another name or remove it first"),
         (lambda: dpltm.tickets.load("a" * 5000), "`path`: File name too long"),
