@@ -129,7 +129,8 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         records = public_records(path, drafted)
         drafted, words = read_off(path, drafted, described), READ_OFF
         ledger = ledger_of(request.file, request, request.unit_column or RECORD)
-        lineage = ledger.declare_public(records, "kinds, bounds and categories of columns, for a schema")
+        read = "kinds, bounds and categories of columns, for a schema"
+        lineage = records.lineage | ledger.declare_once(*ledger.public(records, read))
         ignored = [name for name in _ignored(drafted.columns) if name in wanted]
         notes += [IDENTIFIERS.format(names=shown(ignored))] if ignored else []
     text = schema_text(drafted, drafted.columns, lineage, words.format(name=path.name))

@@ -17,15 +17,16 @@ from torch import Tensor, nn
 from dpltm.errors import BudgetError, InputError, whole_number
 from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
+from dpltm.networks.layers import check_layers
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import AGREE, OwnNetwork, computed, network_trained
-from dpltm.networks.state import check_names, check_whole, content_id, evaluating, weights_of
+from dpltm.networks.state import check_names, content_id, evaluating, weights_of
 from dpltm.options import arguments
 from dpltm.options.train import LoopOptions, TrainOptions
 from dpltm.privacy.account import Planned, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
-from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, begun_again_by, reading
+from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, reading
 from dpltm.privacy.checks import PER_UNIT, check_delta_of
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
@@ -282,7 +283,7 @@ class PrivateLoop:
         for name, value in (("model", model), ("loss", loss), ("ledger", ledger)):
             check_type(name, value)
         check_names(model, "model:")
-        check_whole(model)
+        check_layers(model)
         terms = LoopSettings.of(settings)
         self.ledger = of_process(terms.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage
@@ -509,7 +510,7 @@ class PrivateLoop:
         """
         if self._state.begun or self.settings.save_every is None:
             raise InputError("`state_dict`: goes into a loop that has `save_every` and has not begun")
-        with self._lock, begun_again_by("make a loop that pays anew"):
+        with self._lock:
             with reading():
                 begun = Checkpoint("a state", {"of": dict(state["of"]), "id": state["id"]})
                 step, weights, tensors = int(state["step"]), str(state["weights"]), state["gradients"]

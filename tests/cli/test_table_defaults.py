@@ -345,7 +345,7 @@ def test_a_range_that_leaves_most_targets_outside_is_noted(cli: Any) -> None:
 
 REFUSED = {
     f"train --dense {TABLE} --epsilon 1 --metric accuracy": "--metric: accuracy is of classes",
-    f"train --dense {TABLE} --epsilon 1 --eval-private 0.5": "--metric: r2 divides by the variance",
+    f"train --dense {TABLE} --epsilon 1 --eval-private 0.5": "--metric: r2 compares every record",
     f"train --dense {TABLE} --epsilon 1 --class-weight balanced": "--class-weight: is for classes",
     f"train --dense {TABLE} --epsilon 1 --by region": "--by: is for classes",
     f"train --dense {TABLE} --epsilon 1 --features unit --head least-squares": "--head: least-squares predicts numbers",
