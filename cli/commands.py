@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,14 +17,10 @@ from typing import Annotated, Any, Optional, TypeVar
 import typer
 import typer.main
 from rich.console import Console as RichConsole
-from rich.console import RenderableType
-from rich.highlighter import RegexHighlighter
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
-from rich.theme import Theme
-from typer import Context
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
@@ -46,13 +41,7 @@ _BESIDE = Deferred("dpltm.options.network:beside")
 
 
 class Command(TyperCommand):
-    """A command with its options.
-
-    Attributes:
-        of_files: flags that there would be for options that only files and Python have.
-    """
-
-    of_files: Sequence[str] = ()
+    """A command with its options."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print its help, rather than leave it with the formatter, as typer does."""
@@ -87,7 +76,7 @@ class Later(TyperCommand):
     def command(self) -> Command:
         """The command itself."""
         options: Any = self.options.resolve()  # a class
-        return command_of(str(self.name), options, self.run, self.summary)
+        return command_of(str(self.name), options, self.run)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """See :meth:`TyperCommand.make_context`."""
@@ -106,10 +95,7 @@ def laters(summaries: Mapping[str, str]) -> list[TyperCommand]:
 class Group(TyperGroup):
     """Commands under one name."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """As that of a command."""
-        del formatter
-        show_page(self, ctx)
+    format_help = Command.format_help
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """See :meth:`TyperGroup.resolve_command`; of a name that there is none of, tells the nearest."""
@@ -118,14 +104,9 @@ class Group(TyperGroup):
             words = f"{ctx.command_path} {name}"
             if (reason := instead(words.removeprefix("dpltm "))) is not None:
                 raise InputError(words + reason)
-            raise InputError(f"{name}: {ctx.command_path} has no such command{self._nearest(name, ctx)}")
+            hint = did_you_mean(name, self.commands) or f"; {ctx.command_path} --help lists them"
+            raise InputError(f"{name}: {ctx.command_path} has no such command{hint}")
         return super().resolve_command(ctx, args)
-
-    def _nearest(self, name: str, ctx: Any) -> str:
-        groups = [group for group, entry in self.commands.items() if name in getattr(entry, "commands", ())]
-        if groups:
-            return f"; did you mean {' or '.join(f'{ctx.command_path} {group} {name}' for group in groups)}?"
-        return did_you_mean(name, self.commands) or f"; {ctx.command_path} --help lists them"
 
 
 # --- a command of options ---------------------------------------------------------------------------------------------
@@ -139,32 +120,28 @@ class Call:
     config: str | None
 
 
-def command_of(name: str, cls: type[T], run: Callable[[T, Call], None], summary: str = "") -> Command:
+def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Command:
     """Return the command whose options are the fields of ``cls``, and which ``run(options, call)`` runs.
 
-    The help text of the command is the docstring of ``cls``, or ``summary`` where Python has stripped it.
+    The help text of the command is the docstring of ``cls``.
     """
 
     def command(**values: Any) -> None:
         call = Call(Console(values.pop("json"), values.pop("quiet")), values.pop("config"))
         values.pop("help_all")
         section = {} if call.config is None else _BESIDE(_SECTION(Path(call.config), name), Path(call.config))
-        options = resolve(cls, values, section, call.config)
-        with call.console.at_work():  # what the command needs is imported now
-            run(options, call)
+        run(resolve(cls, values, section, call.config), call)
 
     parameters = [_parameter(cls, item) for item in fields(cls) if not item.metadata["hidden"]]
+    parameters.sort(key=lambda parameter: isinstance(parameter.annotation.__metadata__[0], typer.models.OptionInfo))
     parameters += _common()
-    parameters.sort(key=lambda parameter: not _is_argument(parameter))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app = typer.Typer(add_completion=False)
-    help = in_flags("\n\n".join(paragraphs_of(cls)) or summary)
-    examples = "\n".join(examples_of(cls))
-    app.command(name, cls=Command, help=help, epilog=examples)(command)
+    help = in_flags("\n\n".join(paragraphs_of(cls)))
+    app.command(name, cls=Command, help=help, epilog="\n".join(examples_of(cls)))(command)
     click_command = typer.main.get_command(app)
     assert isinstance(click_command, Command)
-    click_command.of_files = [in_flags(name_of(item)) for item in fields(cls) if item.metadata["hidden"]]
     return click_command
 
 
@@ -182,23 +159,18 @@ def examples_of(cls: type) -> list[str]:
 
 def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
     """Return the typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
-    meta = item.metadata
+    meta, default = item.metadata, item.default
     wanted = value_type(item)
     annotation: Any = Optional[list[str] if wanted is tuple else wanted]  # noqa: UP045 - built at run time
     if meta["argument"]:
         info: Any = typer.Argument(help=in_flags(meta["help"]), metavar=meta["metavar"])
     else:
-        silent = item.default is None or item.default is MISSING or isinstance(item.default, bool)
-        text = meta["shown"] or ("" if silent else _shown(item.default))
-        help = in_flags(meta["help"] + (f" Default: {text}." if text else ""))
+        silent = default is None or default is MISSING or isinstance(default, bool)
+        text = meta["shown"] or ("" if silent else f"{default:g}" if isinstance(default, float) else default)
+        help = in_flags(meta["help"] + (f" Default: {text}." if text != "" else ""))
         flags = [flag for flag in (in_flags(name_of(item)), meta["short"]) if flag]
-        panel = section_of(cls, item.name)
-        info = typer.Option(*flags, help=help, metavar=meta["metavar"], rich_help_panel=panel)
+        info = typer.Option(*flags, help=help, metavar=meta["metavar"], rich_help_panel=section_of(cls, item.name))
     return _keyword(item.name, Annotated[annotation, info])
-
-
-def _shown(default: object) -> str:
-    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def _common() -> list[inspect.Parameter]:
@@ -215,7 +187,7 @@ def _common() -> list[inspect.Parameter]:
 
 def _every_option(ctx: typer.Context, asked: bool) -> bool:
     if asked:
-        show_page(ctx.command, ctx, every=True)  # type: ignore[arg-type]
+        show_page(ctx.command, ctx, every=True)
         raise typer.Exit
     return asked
 
@@ -224,14 +196,7 @@ def _keyword(name: str, annotation: Any, default: Any = None) -> inspect.Paramet
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _is_argument(parameter: inspect.Parameter) -> bool:
-    return isinstance(parameter.annotation.__metadata__[0], typer.models.ArgumentInfo)
-
-
 # --- what is wrong with a line ----------------------------------------------------------------------------------------
-
-_KINDS = {"integer": "whole number"}
-"""Names of typer's types for people."""
 
 
 def usage_message(error: TyperException) -> str:
@@ -241,18 +206,17 @@ def usage_message(error: TyperException) -> str:
         command = error.ctx.command_path if error.ctx else "dpltm"  # type: ignore[attr-defined]
         if (reason := instead(f"{command.removeprefix('dpltm ')} {name}", name)) is not None:
             return name + reason
-        hint = did_you_mean(name, error.possibilities or ()) or f"; {command} --help lists them"
-        if name in getattr(getattr(getattr(error, "ctx", None), "command", None), "of_files", ()):
-            hint = "; write it into a file for --config"
+        hint = did_you_mean(name, error.possibilities or ()) or f"; {command} --help-all lists them"
         return f"{name}: {command} has no such option{hint}"
     parameter = getattr(error, "param", None)
     wanted = re.search(r"a valid (\w+)", str(getattr(error, "message", "")))
     if parameter is not None and wanted is not None:
-        return f"{parameter.opts[0]}: what was given is no {_KINDS.get(wanted[1], wanted[1])}; give one"
+        kind = wanted[1].replace("integer", "whole number")
+        return f"{parameter.opts[0]}: what was given is no {kind}; give one"
     return error.format_message().rstrip(".")
 
 
-THEME = Theme({"option": "bold cyan", "switch": "bold green", "usage": "yellow"})
+# --- help -------------------------------------------------------------------------------------------------------------
 
 NAMES = 28
 """Characters of the widest flag with what it takes that share a line with its help; longer values go above the help."""
@@ -260,8 +224,8 @@ NAMES = 28
 ARGUMENTS, LAST = "Arguments", "Every command"
 """Headings of the first panel, and of the last."""
 
-PAGE = 20
-"""Options that a first page has at most."""
+PAGE, FIRST_EXAMPLES = 20, 3
+"""Options and examples that a first page has at most."""
 
 FIRST = frozenset((
     "dataset", "label", "schema", "test", "dense", "model", "features", "provenance", "rounds", "criterion", "eps1",
@@ -269,122 +233,58 @@ FIRST = frozenset((
 ))  # fmt: skip
 """Options that the first page of a command with more than ``PAGE`` shows, beside those of every command."""
 
-FIRST_EXAMPLES = 3
-"""Examples that such a page shows."""
 
-
-LONG = 90
-"""Characters of a first sentence that a first page cuts at its colon."""
-
-
-class Flags(RegexHighlighter):
-    """Marks flags and ``Usage:``."""
-
-    highlights = [  # noqa: RUF012 - as rich declares it
-        r"(^|\W)(?P<switch>\-\w+)(?![a-zA-Z0-9])",
-        r"(^|\W)(?P<option>\-\-[\w\-]+)(?![a-zA-Z0-9])",
-        r"(?P<usage>Usage: )",
-    ]
-
-
-def show_page(command: TyperCommand | TyperGroup, ctx: Context, *, every: bool = False) -> None:
+def show_page(command: Any, ctx: typer.Context, *, every: bool = False) -> None:
     """Print the help of a command or of a group of them: the first page, or every option."""
-    flags = Flags()
-    console = RichConsole(theme=THEME, highlighter=flags)
-    console.print(Padding(flags(command.get_usage(ctx)), 1), style="bold")
-    for paragraph in (command.help or "").split("\n\n"):
-        console.print(Padding(flags(Text(paragraph)), (0, 1, 1, 1)))
-    parameters = [item for item in command.get_params(ctx) if isinstance(item, TyperArgument | TyperOption)]
-    options = [item for item in parameters if isinstance(item, TyperOption)]
-    cut = not every and len(options) > PAGE
-    if command.epilog:
-        _show_examples(console, command.epilog if every else _first_examples(command.epilog))
-    panels: dict[str, list[list[RenderableType]]] = {}
-    if isinstance(command, TyperGroup):
-        panels["Options"] = [_row(item) for item in options]
-        for name, entry in command.commands.items():
-            text = flags(Text((entry.short_help or entry.help or "").partition("\n\n")[0]))
-            panels.setdefault("Commands", []).append([Text(name, style="bold cyan"), text])
-    elif every:
-        for item in parameters:
-            panels.setdefault(_heading(item), []).append(_row(item))
-    else:
-        first = (item for item in parameters if not cut or _heading(item) in (ARGUMENTS, LAST) or item.name in FIRST)
-        panels["Options"] = [_row(item, brief=True) for item in first]
-    for title in sorted(panels, key=lambda title: title == LAST):
-        _show_panel(console, title, panels[title])
-    if not every and not isinstance(command, TyperGroup):
-        more = f"{ctx.command_path} --help-all explains all {len(options)} options."
-        console.print(Padding(flags(Text(more)), (0, 1, 1, 1)))
-
-
-def _heading(parameter: TyperArgument | TyperOption) -> str:
-    if isinstance(parameter, TyperArgument):
-        return ARGUMENTS
-    return parameter.rich_help_panel or (LAST if parameter.name == "help" else "Options")
-
-
-def _row(parameter: TyperArgument | TyperOption, *, brief: bool = False) -> list[RenderableType]:
-    """Return the flags with what they take, and what they are for: where it is to be brief, in a sentence."""
-    help = parameter.help or ""
-    text = Flags()(Text(_in_brief(help) if brief else help))
-    if isinstance(parameter, TyperArgument):
-        return [Text(str(parameter.metavar), style="bold yellow"), text]
-    names = Flags()(", ".join(parameter.opts))
-    takes = parameter.metavar or ""
-    if len(names) + 1 + len(takes) <= NAMES:
-        return [Text.assemble(names, " " if takes else "", (takes, "bold yellow")), text]
-    values = Text(takes.replace("|", " | "), style="bold yellow", overflow="fold")
-    return [names, Text("\n").join([values, text])]
-
-
-def _in_brief(help: str) -> str:
-    """Return the first sentence, to its colon where it is long, and the default, if that is a word."""
-    sentence = re.split(r"[.;](?: |$)", help, maxsplit=1)[0]
-    sentence = sentence.partition(": ")[0] if len(sentence) > LONG else sentence
-    default = re.search(r" Default: [^ ]{1,20}\.$", help)
-    return f"{sentence}." + (default[0] if default else "")
-
-
-def _show_panel(console: RichConsole, title: str, rows: list[list[RenderableType]]) -> None:
-    table = Table(show_header=False, expand=True, box=None, pad_edge=False, padding=(0, 1))
-    widest = max(len(row[0]) for row in rows if isinstance(row[0], Text))
-    table.add_column(no_wrap=True, width=widest if title == "Commands" else NAMES)
-    table.add_column(ratio=1)
-    for row in rows:
-        table.add_row(*row)
-    console.print(Panel(table, border_style="dim", title=title, title_align="left"))
-
-
-def _first_examples(lines: str) -> str:
-    """Return the first examples, each a command behind its remarks."""
-    commands = [number for number, line in enumerate(lines.splitlines(), 1) if not line.startswith("#")]
-    return "\n".join(lines.splitlines()[: commands[:FIRST_EXAMPLES][-1]])
-
-
-def _show_examples(console: RichConsole, lines: str) -> None:
-    """Commands as they can be copied, whatever the width; remarks above them."""
-    console.print(Text(" Examples", style="bold"))
-    for line in lines.splitlines():
-        remark = line.startswith("#")
-        for part in [line] if remark else folded(line, console.width - 2):
-            console.print(Text("  " + part, style="dim" if remark else ""), soft_wrap=True)
+    console = RichConsole(highlight=False)
+    for paragraph in (command.get_usage(ctx), *(command.help or "").split("\n\n")):
+        console.print(Padding(Text(paragraph), (0, 1, 1, 1)))
+    lines = (command.epilog or "").splitlines()
+    commands = [number for number, line in enumerate(lines, 1) if not line.startswith("#")]
+    console.print(" Examples", style="bold")
+    for line in lines if every else lines[: commands[:FIRST_EXAMPLES][-1]]:
+        console.print(Text(f"  {line}"), soft_wrap=True, style="dim" if line.startswith("#") else "")
     console.print()
+    for title, rows in _panels(command, ctx, every).items():
+        table = Table.grid(padding=(0, 2), expand=True)
+        table.add_column(no_wrap=True, style="bold cyan")
+        table.add_column(ratio=1)
+        for row in rows:
+            table.add_row(*row)
+        console.print(Panel(table, border_style="dim", title=title, title_align="left"))
+    if not every and not isinstance(command, TyperGroup):
+        console.print(f" {ctx.command_path} --help-all explains all options.")
 
 
-def folded(command: str, width: int) -> list[str]:
-    """Break a command into lines that a shell takes as one: before flags, with a backslash at the end."""
-    lines: list[str] = []
-    words = [shlex.quote(word) for word in shlex.split(command)]
-    pieces: list[str] = []
-    for word in words:  # a flag keeps its value
-        if pieces and not word.startswith("-") and pieces[-1].startswith("-") and " " not in pieces[-1]:
-            pieces[-1] += f" {word}"
-        else:
-            pieces.append(word)
-    for piece in pieces:
-        if lines and len(lines[-1]) + len(piece) + 3 <= width:
-            lines[-1] += f" {piece}"
-        else:
-            lines.append(f"    {piece}" if lines else piece)
-    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
+def _panels(command: Any, ctx: typer.Context, every: bool) -> dict[str, list[tuple[Text, Text]]]:
+    """Return the rows of each panel of a page by its heading."""
+    parameters = [item for item in command.get_params(ctx) if isinstance(item, TyperArgument | TyperOption)]
+    if isinstance(command, TyperGroup):
+        entries = command.commands.items()
+        names = [(Text(name), Text(entry.short_help or (entry.help or ""))) for name, entry in entries]
+        return {"Options": [_row(item) for item in parameters], "Commands": names}
+    if not every:
+        cut = sum(isinstance(item, TyperOption) for item in parameters) > PAGE
+        first = (item for item in parameters if not cut or _heading(item) in (ARGUMENTS, LAST) or item.name in FIRST)
+        return {"Options": [_row(item) for item in first]}
+    panels: dict[str, list[tuple[Text, Text]]] = {}
+    for item in sorted(parameters, key=lambda item: _heading(item) == LAST):
+        panels.setdefault(_heading(item), []).append(_row(item))
+    return panels
+
+
+def _heading(item: TyperArgument | TyperOption) -> str:
+    if isinstance(item, TyperArgument):
+        return ARGUMENTS
+    return item.rich_help_panel or (LAST if item.name == "help" else "Options")
+
+
+def _row(parameter: TyperArgument | TyperOption) -> tuple[Text, Text]:
+    """Return the flags with what they take, and what they are for."""
+    help, takes = Text(parameter.help or ""), parameter.metavar or ""
+    if isinstance(parameter, TyperArgument):
+        return Text(takes), help
+    names = ", ".join(parameter.opts)
+    if len(names) + 1 + len(takes) <= NAMES:
+        return Text(f"{names} {takes}"), help
+    return Text(names), Text("\n").join([Text(takes.replace("|", " | "), overflow="fold"), help])

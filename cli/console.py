@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from dpltm.cli.commands import Call
 
 _PROGRESS = Deferred("dpltm.cli.progress:progress")
-_WAITING = Deferred("dpltm.cli.progress:waiting")
+
+
+WIDE = 160
+"""Characters of a line where no terminal says how many there are."""
 
 
 class Console:
@@ -28,42 +31,27 @@ class Console:
 
     def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
         self._json, self._quiet = as_json, quiet
-        self._waiting = contextlib.ExitStack()
-
-    @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
-        """A block that says at a terminal that something is done, until it has a word of its own to say."""
-        with self._waiting:
-            if self._talks:
-                self._waiting.enter_context(_WAITING("loading libraries and records"))
-            yield
 
     def say(self, text: str) -> None:
         """A message for the person at the terminal; nothing elsewhere."""
-        self._waiting.close()
         if self._talks:
             print(text, file=sys.stderr, flush=True)
 
     def result(self, body: dict[str, Any], show: Callable[[RichConsole], None]) -> None:
         """Print a command's answer: as JSON, or for people."""
-        self._waiting.close()
         if self._json:
             print(json.dumps(body, allow_nan=False))
         elif not self._quiet:
             from rich.console import Console as RichConsole
 
-            show(RichConsole(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty()))
+            at_terminal = sys.stdout.isatty()
+            width = None if at_terminal else WIDE
+            show(RichConsole(highlight=False, markup=False, soft_wrap=not at_terminal, width=width))
             sys.stdout.flush()
 
-    @contextlib.contextmanager
-    def progress(self, title: str, total: int) -> Iterator[Step]:
+    def progress(self, title: str, total: int) -> contextlib.AbstractContextManager[Step]:
         """A progress bar over ``total`` steps, on a terminal only."""
-        if not self._talks:
-            yield lambda *_: None
-            return
-        self._waiting.close()
-        with _PROGRESS(title, total) as step:
-            yield step
+        return _PROGRESS(title, total) if self._talks else contextlib.nullcontext(lambda *_: None)
 
     @property
     def _talks(self) -> bool:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console as RichConsole
-from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import Cell, show_noted, show_notes, show_pairs, show_privacy, show_table
+from dpltm.cli.show import Cell, show_answer, show_notes, show_table
 from dpltm.errors import InputError, did_you_mean
 from dpltm.options import parse_pair
 from dpltm.options.datasets import FetchRequest, InfoRequest, LsRequest, SchemaRequest
 from dpltm.privacy.entry import NO_LINEAGE, RECORD
 from dpltm.progress import Progress
-from dpltm.records.catalogue import Description, catalogue, data_home
+from dpltm.records.catalogue import catalogue, data_home
 from dpltm.records.files import TABLES, file_digest, reading
 from dpltm.records.input_parts import shown
 from dpltm.records.load import download, load
 from dpltm.records.notes import bounds_notes, left_out_note
-from dpltm.records.schema import Schema, read_schema, schema_text
-from dpltm.records.tables import DRAFTED, READ_OFF, check_spelling, draft, faults_of, public_records, read_off
+from dpltm.records.schema import Column, Schema, read_schema, schema_text
+from dpltm.records.tables import DRAFTED, READ_OFF, check_spelling, draft, public_records, read_off
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.workbench.records import open_dataset
@@ -32,29 +33,21 @@ from dpltm.verbs.schema import find_schema, load_unfinished
 def list_datasets(request: LsRequest, progress: Progress) -> dict[str, Any]:
     """Return the datasets that are known by name, and files of the user's own in the data home."""
     del request, progress
-    home = data_home()
-    descriptions = catalogue()
-    files = {path.stem for path in home.glob("*.npz")} if home.is_dir() else set()
+    home, known = data_home(), catalogue()
+    files = {path.stem for path in home.glob("*.npz")}
+    own = "a file of yours; needs --bounds unless its values are bytes, 0 to 255"
     rows = [
         {
-            "name": name,
-            "kind": description.kind,
-            "summary": description.summary,
-            "available": _available(description, files),
+            "name": entry.name,
+            "kind": entry.kind,
+            "summary": entry.summary,
+            "available": "yes" if entry.name in {"digits", *files} else "download" if entry.openml else "no",
         }
-        for name, description in descriptions.items()
+        for entry in known.values()
     ]
-    own = "a file of yours; needs --bounds unless its values are bytes, 0 to 255"
-    rows += [
-        {"name": name, "kind": "", "summary": own, "available": "yes"} for name in sorted(files - set(descriptions))
-    ]
+    others = sorted(files - known.keys())
+    rows += [{"name": name, "kind": "", "summary": own, "available": "yes"} for name in others]
     return {"home": str(home), "datasets": rows}
-
-
-def _available(description: Description, files: set[str]) -> str:
-    if description.name == "digits" or description.name in files:
-        return "yes"
-    return "download" if description.openml else "no"
 
 
 def fetch(request: FetchRequest, progress: Progress) -> dict[str, Any]:
@@ -105,7 +98,7 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
 
 
 def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
-    """Return the schema of a table, drafted or finished; or, of one that is known, what of the table does not fit it."""
+    """Return the schema of a table, drafted or finished."""
     path = Path(request.file or "")
     out = None if request.out is None else Path(request.out)
     if out is not None:
@@ -113,81 +106,59 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         check_writable(out)
     _check_asked(request)
     partial = None if request.schema is None else read_schema(Path(request.schema), part=True)
+    described = [] if partial is None else [column.name for column in partial.columns]
+    finds = request.private is not None or request.from_public
     with reading(path, "") as kind:
         if kind not in TABLES:
             raise InputError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
-        unknown = request.private is not None or request.from_public or out is not None
         classes = [] if request.classes is None else request.classes.split(",")
         target = None if request.target_bounds is None else parse_pair("target_bounds", request.target_bounds)
         drafted = draft(path, partial, request.label, not request.no_header, request.unit_column, classes, target)
-        described = () if partial is None else partial.columns
-        numbers = {column.name for column in drafted.columns if column.kind == "ignored"} - {request.unit_column}
-        left_out = sorted(numbers - {column.name for column in described})  # nobody but its name says that it is none
-        notes = [left_out_note(left_out)] if left_out else []
-        if partial is not None and not unknown:
-            return _compared(path, drafted, request, notes)
-    if drafted.labels is None and (request.private is not None or request.from_public):
-        raise InputError(
-            f"`label` is missing: the column to learn; {path} has {shown([column.name for column in drafted.columns])}"
-        )
-    if request.private is not None or request.from_public:
+        by_name = set(_ignored(drafted.columns)) - {request.unit_column, *described}
+        notes = [left_out_note(sorted(by_name))] if by_name else []  # nobody but its name says that it is none
+    if finds:
+        if drafted.labels is None:
+            columns = shown([column.name for column in drafted.columns])
+            raise InputError(f"`label` is missing: the column to learn; {path} has {columns}")
         check_spelling(path, drafted)
     if request.private is not None:
         return _find(request, path, drafted, out, progress, notes)
-    lineage = NO_LINEAGE
-    words = DRAFTED.format(name=path.name)
+    lineage, words = NO_LINEAGE, DRAFTED
     if request.from_public:
-        unknown_names = [column.name for column in drafted.wanted]
-        finished = read_off(path, drafted, [column.name for column in described])
+        wanted = {column.name for column in drafted.wanted}
         records = public_records(path, drafted)
+        drafted, words = read_off(path, drafted, described), READ_OFF
         ledger = ledger_of(request.file, request, request.unit_column or RECORD)
-        lineage = ledger.declare_public(records, "kinds, bounds and categories of columns, for a schema")
-        ignored = [
-            column.name for column in finished.columns if column.kind == "ignored" and column.name in unknown_names
-        ]
+        read = "kinds, bounds and categories of columns, for a schema"
+        lineage = records.lineage | ledger.declare_once(*ledger.public(records, read))
+        ignored = [name for name in _ignored(drafted.columns) if name in wanted]
         notes += [IDENTIFIERS.format(names=shown(ignored))] if ignored else []
-        drafted = finished
-        words = READ_OFF.format(name=path.name)
-    text = schema_text(drafted, drafted.columns, lineage, words)
+    text = schema_text(drafted, drafted.columns, lineage, words.format(name=path.name))
     _write(out, text)
-    with_notes = {"notes": notes} if notes else {}
-    return {"file": str(path), "schema": text.rstrip("\n"), "out": None if out is None else str(out), **with_notes}
+    body = {"file": str(path), "schema": text.rstrip("\n"), "out": None if out is None else str(out)}
+    return {**body, "notes": notes} if notes else body
+
+
+def _ignored(columns: Iterable[Column]) -> list[str]:
+    return [column.name for column in columns if column.kind == "ignored"]
 
 
 def _check_asked(request: SchemaRequest) -> None:
     """Refuse options that say nothing beside others."""
-    if request.classes is not None and request.target_bounds is not None:
-        raise InputError("`classes`, `target_bounds`: labels are classes or numbers; leave one of them out")
-    for name in ("classes", "target_bounds"):
-        if request.label is None and getattr(request, name) is not None:
-            raise InputError(
-                f"`{name}`: goes with `label`, whose content it says; add it, or write it into the `schema`"
-            )
-    if request.private is not None and request.from_public:
-        raise InputError("`private`, `from_public`: records are private or public; leave one of them out")
-    if request.schema is not None and request.no_header:
-        raise InputError(f"`no_header`: {request.schema} says it, header = false; leave it out")
-    for name in ("records", "subset", "test", "dry_run", *(() if request.from_public else ("ledger", "population"))):
-        if request.private is None and getattr(request, name) not in (None, False):
-            raise InputError(f"`{name}`: goes with `private`, by which private records are looked at; add it")
+    for name, instead in (("classes", "target_bounds"), ("private", "from_public"), ("schema", "no_header")):
+        if getattr(request, name) and getattr(request, instead):
+            raise InputError(f"`{name}`, `{instead}`: both say what only one of them can; leave one out")
+    with_private = ("records", "subset", "test", "dry_run", *(() if request.from_public else ("ledger", "population")))
+    for needed, names in (("label", ("classes", "target_bounds")), ("private", with_private)):
+        for name in names:
+            if getattr(request, needed) is None and getattr(request, name):
+                raise InputError(f"`{name}`: goes with `{needed}`; add that, or leave it out")
 
 
 def _write(out: Path | None, text: str) -> None:
     if out is not None:
         with new_file(out) as staging:
             staging.write_text(text, encoding="utf-8")
-
-
-def _compared(path: Path, drafted: Schema, request: SchemaRequest, notes: list[str]) -> dict[str, Any]:
-    """Return what of a table does not fit its schema, by column."""
-    rows, outside = faults_of(path, drafted, request.unit_column)
-    faults = [{"column": column, "fault": fault, "fix": fix} for column, fault, fix in rows]
-    wanted = [column.name for column in drafted.wanted]
-    notes += [f"still to be found: {shown(wanted)}; write them, or add `private` 0.2"] if wanted else []
-    if outside:
-        notes.append(f"most values of {shown(outside)} are outside their bounds, and count as the nearest of them")
-    notes += [OWN_EYES] if faults or outside else []
-    return {"file": str(path), "schema": request.schema, "faults": faults, "notes": notes}
 
 
 UNUSABLE = (
@@ -229,7 +200,7 @@ def _find(
     _write(out, result.text)
     classes = Schema(result.columns).class_names
     features = sum(column.features for column in result.columns if column.kind != "label")
-    facts["ignored"] = [column.name for column in result.columns if column.kind == "ignored" and column.name in wanted]
+    facts["ignored"] = [name for name in _ignored(result.columns) if name in wanted]
     facts |= {"features": features} if drafted.target else {"classes": list(classes), "features": features}
     facts["outside"] = {name: round(share, 4) for name, share in result.outside.items()}
     wide = [name for name, share in result.outside.items() if share > FEW_OUTSIDE]
@@ -241,10 +212,6 @@ def _find(
     return {**facts, "ledger": str(ledger_path(request.file, request.ledger)), "privacy": result.privacy.to_json()}
 
 
-OWN_EYES = "this was read off the records with no protection: keep it to yourself, as you keep them"
-"""Said of faults."""
-
-
 def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the datasets, one line each."""
     columns: dict[str, Cell] = {"name": "name", "kind": "kind", "at hand": "available", "what": "summary"}
@@ -252,21 +219,13 @@ def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show a draft, or where it was written; what finding it cost; or what of a table does not fit."""
+    """Show a draft, or where it was written; or what finding it cost."""
     written = f"wrote {body['out']}" if body.get("out") else None
-    if "faults" in body:
-        table = Table("column", "fault", "what to write, or to do")
-        for row in body["faults"]:
-            table.add_row(row["column"] or "(whole lines)", row["fault"], row["fix"])
-        rich.print(table if body["faults"] else f"{body['file']} fits {body['schema']}", soft_wrap=not body["faults"])
-        show_notes(rich, body)
-    elif "privacy" in body:
-        facts = {key: value or None for key, value in body.items() if key not in ("schema", "out", "dry_run", "notes")}
-        show_pairs(rich, written or "would find", facts)
-        show_privacy(rich, body["privacy"])
-        show_notes(rich, body)
+    if "privacy" in body:
+        facts = {key: value or None for key, value in body.items() if key not in ("schema", "out")}
+        show_answer(written or "would find", rich, facts)
     else:
-        rich.print(written or body["schema"], soft_wrap=True, markup=False)
+        rich.print(written or body["schema"], soft_wrap=True)
         if written:
             show_notes(rich, body)
 
@@ -274,8 +233,8 @@ def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
 schema_command = answering(
     schema,
     show_schema,
-    lambda body: bool(body.get("faults")) or body.get("features") == 0 or body.get("classes") == [],
+    lambda body: body.get("features") == 0 or body.get("classes") == [],
 )
 ls_command = answering(list_datasets, show_list)
 fetch_command = answering(fetch, show_fetched)
-info_command = answering(dataset_info, lambda rich, body: show_noted(body["name"], rich, body))
+info_command = answering(dataset_info, partial(show_answer, "{name}"))

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import csv
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console as RichConsole
-from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_judged, show_noted, show_notes, show_privacy, show_verdict, show_wrote
+from dpltm.cli.show import (
+    Cell,
+    show_answer,
+    show_notes,
+    show_privacy,
+    show_table,
+    show_texts,
+    show_verdict,
+    show_wrote,
+)
 from dpltm.errors import DataError, InputError
 from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
 from dpltm.privacy.describe import figure, guarantee
 from dpltm.progress import Progress
-from dpltm.records.files import TABLES, kind_of, reading, stem_of, suffix_of
+from dpltm.records import tables
+from dpltm.records.files import TABLES, reading, stem_of, suffix_of
 from dpltm.records.input_parts import shown
 from dpltm.records.load import load_records
-from dpltm.records.schema import Schema
-from dpltm.records.tables import column_names, column_texts
+from dpltm.records.schema import NO_SCHEMA, Schema
 from dpltm.registry import Deferred
 from dpltm.reports.subjects import section
 from dpltm.reports.wording import COLUMNS as ARM_COLUMNS
@@ -62,7 +70,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
         resolved = replace(request, dataset=request.input, classes=classes)
     path = Path(resolved.dataset or "")
     trained_with = said_in_training(run)
-    if kind_of(path) not in TABLES:  # of names nothing was said
+    if suffix_of(path) not in TABLES:  # of names nothing was said
         trained_with = {name: trained_with[name] for name in ("bounds", "target_bounds")} if path.suffix else {}
     unsaid: dict[str, Any] = {name: value for name, value in trained_with.items() if getattr(resolved, name) is None}
     resolved = replace(resolved, **unsaid)
@@ -103,7 +111,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     spared = [name for name in spare if name and name not in features]
     beside = _beside(Path(source), features, schema, {*spared, request.label})
     passed = f"{source} has columns that the run does not take; they are passed over: {shown(beside)}"
-    ids = None if request.id is None else (request.id, column_texts(Path(source), request.id, schema))
+    ids = None if request.id is None else (request.id, tables.column_texts(Path(source), request.id, schema))
     x = load_records(source, request.label, stage.text_layout(run), [*spared, *beside], schema, run.columns)
     predictions = stage.predict(run, x, source=source, progress=progress)
     _write(out, predictions, None if schema is None else schema.class_names, ids)
@@ -122,7 +130,7 @@ def _beside(source: Path, features: set[str], schema: Schema | None, expected: s
     if not features or suffix_of(source) not in TABLES:
         return []
     with reading(source, "`input`"):
-        names = column_names(source, schema)
+        names = tables.Table(source, schema or NO_SCHEMA).names
     expected = expected | features | {column.name for column in (() if schema is None else schema.columns)}
     return [name for name in names if name not in expected] if features <= set(names) else []
 
@@ -166,19 +174,9 @@ def show_export(rich: RichConsole, body: dict[str, Any]) -> None:
     show_notes(rich, body)
 
 
-evaluate_command = answering(evaluate, show_judged)
-predict_command = answering(predict, partial(show_noted, "predicted"))
+evaluate_command = answering(evaluate, partial(show_answer, "evaluated {run}"))
+predict_command = answering(predict, partial(show_answer, "predicted by {run}"))
 export_command = answering(export, show_export)
-
-
-NARROW = 110
-"""Characters of a line below which a table leaves out columns that its files have as well."""
-
-WIDE = 160
-"""Characters of a line where nobody's terminal says how many there are."""
-
-LATER = ("live", "parameters", "trained", "filter", "sd")
-"""Columns that a narrow terminal has no room for."""
 
 
 def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -195,7 +193,7 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the table, what all of it costs, and notes."""
-    _show_table(rich, list(COLUMNS), texts(body), title(body) or None)
+    show_texts(rich, list(COLUMNS), texts(body), title(body) or None)
     for line in costs(body):
         rich.print(line, style="bold")
     show_notes(rich, body)
@@ -205,21 +203,17 @@ def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
 def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show a plan or an outcome: first what all of it costs, then a row for each arm."""
     if body.get("dry_run"):
-        head = ("arm", "paper", "tickets", "dataset", "epsilon asked for", "noise multiplier", "certified epsilon")
-        keys = ("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier")
-        rows = [
-            (
-                *("-" if row[key] is None else str(row[key]) for key in keys),
-                row["at_most"] if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"]),
-            )
-            for row in body["arms"]
-        ]
-        _show_table(rich, head, rows, f"would run {body['recipe']} in {body['out']}")
+        names = ("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier")
+        columns: dict[str, Cell] = {name.replace("_", " "): name for name in names}
+        columns["certified epsilon"] = lambda row: (
+            row["at_most"] if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"])
+        )
+        show_table(rich, body["arms"], columns, f"would run {body['recipe']} in {body['out']}")
         rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")
         return
     rich.print(f"all together: {guarantee(body['privacy']['certified'])}", style="bold")
     quick = " (quick version: says that it works, and no more)" if body["quick"] else ""
-    _show_table(rich, ARM_COLUMNS, [cells(row, body) for row in body["arms"]], f"{body['recipe']}{quick}")
+    show_texts(rich, ARM_COLUMNS, [cells(row, body) for row in body["arms"]], f"{body['recipe']}{quick}")
     for row in body["arms"]:
         for hole in row["missing"]:
             rich.print(f"hole: {row['name']}, seed {hole['seed']}: {hole['why']}", style="bold")
@@ -228,22 +222,6 @@ def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
     show_notes(rich, body)
     show_notes(rich, body["privacy"])
     rich.print(f"wrote {body['out']}/results.json, results.md" + (", figure.png" if body.get("figure") else ""))
-
-
-def _show_table(rich: RichConsole, head: Sequence[str], rows: Collection[Sequence[str]], title: str | None) -> None:
-    """Show a table; columns of which nothing is known are left out, and on a narrow terminal some more."""
-    if not rich.is_terminal:
-        rich.width = WIDE
-    table = Table(title=title, title_justify="left")
-    shown = [
-        at for at, name in enumerate(head)
-        if at == 0 or (any(row[at] not in ("", "-") for row in rows) and (rich.width >= NARROW or name not in LATER))
-    ]  # fmt: skip
-    for at in shown:
-        table.add_column(head[at], overflow="fold")
-    for row in rows:
-        table.add_row(*(row[at] for at in shown))
-    rich.print(table)
 
 
 report_command = answering(

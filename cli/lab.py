@@ -13,7 +13,7 @@ from dpltm.cli.console import answering
 from dpltm.cli.show import Cell, show_notes, show_pairs, show_privacy, show_table
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.audit import AuditRequest
-from dpltm.privacy.describe import figure, guarantee, percent
+from dpltm.privacy.describe import figure, guarantee
 from dpltm.progress import Progress
 from dpltm.randomness.noise import SecureSource
 from dpltm.registry import Deferred
@@ -31,37 +31,26 @@ MESSAGES = "likelihood ratios of messages of two records"
 def attack(request: AuditRequest, progress: Progress) -> dict[str, Any]:
     """Return the JSON answer."""
     target = request.target or ""
-    if target == "demo":
-        body = _demo(request, progress)
-    elif (Path(target) / "config.json").is_file():
-        body = _run(request, target, progress)
-    elif (Path(target) / "scheme.json").is_file():
-        body = _scheme(request, target)
-    else:
-        body = _tickets(request, target, progress)
-    return {"audited": target, **body, "confidence": request.confidence}
+    files = {"config.json": _run, "scheme.json": _scheme}
+    by_file = (work for file, work in files.items() if (Path(target) / file).is_file())
+    work = _demo if target == "demo" else next(by_file, _tickets)
+    if work is not _tickets and request.dataset is not None:
+        raise InputError("`dataset`: only an audit of tickets reads records; leave `dataset` out")
+    return {"audited": target, **work(request, target, progress), "confidence": request.confidence}
 
 
-def _without_records(request: AuditRequest, why: str) -> None:
-    if request.dataset is not None:
-        raise InputError(f"`dataset`: {why}; leave `dataset` out")
-
-
-def _demo(request: AuditRequest, progress: Progress) -> dict[str, Any]:
-    _without_records(request, "the demo is on the embedded digits")
+def _demo(request: AuditRequest, _: str, progress: Progress) -> dict[str, Any]:
     claims = demo(open_dataset(replace(request, dataset="digits")), services(progress), request.confidence)
     rows = [{"audited": claim.what, **claim.to_json()} for claim in claims]
     return {"rows": rows, "violates": list(dict.fromkeys(name for claim in claims for name in claim.violates))}
 
 
 def _run(request: AuditRequest, target: str, progress: Progress) -> dict[str, Any]:
-    _without_records(request, "a run was attacked while it was trained")
     progress.say("looking for the canaries")
     return audit(load_run(Path(target)), confidence=request.confidence, delta=request.delta).to_json()
 
 
-def _scheme(request: AuditRequest, target: str) -> dict[str, Any]:
-    _without_records(request, "the records that a scheme is attacked with are made up")
+def _scheme(request: AuditRequest, target: str, _: Progress) -> dict[str, Any]:
     answer = load_scheme(Path(target)).answer
     bound = local_bound(answer, request.messages, request.confidence, SecureSource())
     facts = {"delta": 0.0, "method": MESSAGES, "canaries": None, "messages": request.messages}
@@ -106,48 +95,28 @@ def show_findings(rich: RichConsole, body: dict[str, Any]) -> None:
 audit_command = answering(attack, show_findings, lambda body: "certified" in body["violates"])
 
 
-SCHEME_FACTS = (
-    "records", "features", "values", "bits", "candidates", "classes", "protocol", "epsilon", "alpha", "label_epsilon",
-    "record_bytes",
-)  # fmt: skip
-CLAIM_FACTS = ("protocol", "bits", "epsilon", "alpha", "copies", "label_epsilon", "p", "q")
+FILES = ("run", "messages", "scheme")
+"""What a command of ``dpltm latent`` wrote, by its name in the answer."""
+
+APART = {*FILES, "id", "certified", "nominal", "notes", "dry_run"}
+"""Parts of an answer that are no facts in its table."""
 
 
-def show_claim(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the certified figure of a protocol, before the claim."""
-    show_pairs(rich, "local privacy of a record", {name: body[name] for name in CLAIM_FACTS})
+def show_local(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show the facts of a claim, a scheme, messages or what was learned from them; what is certified, and the claim."""
+    files = [body[name] for name in FILES if name in body]
+    title = f"wrote {files[0]}" if files else "local privacy of a record"
+    facts = {name: value for name, value in body.items() if name not in APART}
+    show_pairs(rich, "would encode" if body.get("dry_run") else title, facts)
     certified = {"epsilon": body["certified"], "delta": 0, "adjacency": "replace-one", "unit": "record"}
     rich.print(guarantee(certified, 7), style="bold")
     rich.print(f"nominal epsilon = {figure(body['nominal'])} (claimed by: {body['protocol']})")
+    if "privacy" in body:
+        show_privacy(rich, body["privacy"])
     show_notes(rich, body)
 
 
-def _show_local(rich: RichConsole, title: str, facts: dict[str, Any], body: dict[str, Any]) -> None:
-    show_pairs(rich, title, facts)
-    certified, nominal = figure(body["certified"], 7), figure(body["nominal"])
-    rich.print(f"certified local epsilon of a record = {certified} (replace-one, delta = 0)", style="bold")
-    rich.print(f"nominal local epsilon of a record = {nominal} (claimed by: {body['protocol']})")
-    if "privacy" in body:
-        show_privacy(rich, body["privacy"])
-    else:
-        show_notes(rich, body)
-
-
-def show_scheme(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show a scheme, or the messages that were sent by one, or would be."""
-    title = "would encode" if body.get("dry_run") else f"wrote {body.get('messages', body.get('scheme'))}"
-    _show_local(rich, title, {key: body.get(key) for key in SCHEME_FACTS}, body)
-
-
-def show_learned(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the network and how well it does."""
-    facts = {key: body[key] for key in ("records", "model", "width")} | {"seconds": round(body["seconds"])}
-    scores = {"accuracy": body["accuracy"], "on randomised records": body["randomised"]}
-    shown = {name: percent(score) for name, score in scores.items() if score is not None}
-    _show_local(rich, f"wrote {body['run']}", facts | shown, body)
-
-
-epsilon_command = answering(Deferred("dpltm.tickets.workbench.latent:claim"), show_claim)
-scheme_command = answering(Deferred("dpltm.tickets.workbench.latent:agree"), show_scheme)
-encode_command = answering(Deferred("dpltm.tickets.workbench.latent:send"), show_scheme)
-train_command = answering(Deferred("dpltm.tickets.workbench.latent:receive"), show_learned)
+epsilon_command = answering(Deferred("dpltm.tickets.workbench.latent:claim"), show_local)
+scheme_command = answering(Deferred("dpltm.tickets.workbench.latent:agree"), show_local)
+encode_command = answering(Deferred("dpltm.tickets.workbench.latent:send"), show_local)
+train_command = answering(Deferred("dpltm.tickets.workbench.latent:receive"), show_local)

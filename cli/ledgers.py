@@ -25,7 +25,7 @@ from dpltm.registry import Deferred
 from dpltm.reports.statement import differences, kept_apart
 from dpltm.tickets.files import digest_of, read_bytes
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.model_card import BEGIN, END, MOST, edits, holds_statement, read_statement
+from dpltm.tickets.model_card import MOST, edits, holds_statement, read_statement
 
 
 def explain(options: LedgerRequest, _: Progress) -> dict[str, Any]:
@@ -34,16 +34,13 @@ def explain(options: LedgerRequest, _: Progress) -> dict[str, Any]:
     account = total(books)
     method = certified_by(options.accountant)
     entries = [entry for book in books for entry in book.entries]
-    notes: list[str] = []
-    if len(books) > 1:
-        notes.append(
-            "a draw is the first release only in the ledger in which it was made; here it counts as a later one"
-        )
     adaptive = account.filter_epsilon(options.delta)
-    notes.append(
+    notes = [
         f"epsilon {figure(adaptive)} also holds for releases that were chosen after looking at answers (Renyi filters of"
         " fixed orders)"
-    )
+    ]
+    if len(books) > 1:
+        notes.append("a draw that is first in its own ledger counts as a later one here")
     return {
         "ledgers": [str(name) for name in options.files or ()],
         "population": books[0].population,
@@ -121,19 +118,15 @@ def declare_apart(options: ApartRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy apart``: another population has nobody in common with that of a ledger."""
     path = Path(options.file or "")
     ledger = open_ledger(path)
-    if ledger.population is None or options.name == ledger.population:
-        raise InputError(
-            "`name`: only named populations can be apart: this ledger "
-            + ("has no `population`" if ledger.population is None else f"is that of {options.name!r} itself")
-        )
+    if ledger.population in (None, options.name):
+        owner = "nobody's by name" if ledger.population is None else f"that of {options.name!r} itself"
+        raise InputError(f"`name`: two named populations can be apart, and this ledger is {owner}; name another one")
     ledger.declare(Entry("apart", population=options.name, words="declared by the owner", unit=ledger.unit))
     return {"ledger": str(path), "population": ledger.population, "apart": options.name}
 
 
 def read_book(path: Path) -> Book:
     """Return the content of a ledger file that must exist."""
-    if path.is_dir():
-        raise InputError(f"{path}: a folder; name the ledger file, such as {path / 'dpltm.ledger.jsonl'}")
     book = open_ledger(path).book  # which knows of one that is gone
     if not path.is_file():
         raise InputError(f"{path}: no such ledger file; name one, such as dpltm.ledger.jsonl")
@@ -152,7 +145,7 @@ WORD = (
 )
 UNSIGNED = (
     "nothing here is signed: whoever writes other entries, and all figures that follow from them, is not found out; compare"
-    " the entries with the ledger of whoever trained"
+    " the entries with the ledger of whoever trained, and read nothing that stands around what dpltm wrote"
 )
 PAGE = "only the statement inside the page was compared, not its words and pictures; a card is compared line by line"
 OF_RUN = (
@@ -220,8 +213,6 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
         notes.append(PAGE)
     else:
         problems = edits(body, text)
-        if added := _lines_added(text.splitlines()):
-            notes.append(f"{added} lines were added around what dpltm wrote; nothing was compared there")
     try:
         problems = [*differences(body), *problems]
     except ArtifactError as error:
@@ -230,14 +221,6 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
         notes += [apart] if (apart := kept_apart(body)) is not None else []
     notes += [COMPARED if body["state"] == "finished" else FIGURES, WORD]
     return body, problems, notes
-
-
-def _lines_added(lines: list[str]) -> int:
-    """Number of lines before and after the statement of a card, behind its front matter."""
-    added = lines[lines.index(END) + 1 :] if END in lines else []
-    if BEGIN in lines and lines.count("---") > 1:
-        added += lines[lines.index("---", 1) + 1 : lines.index(BEGIN)]
-    return sum(bool(line.strip()) for line in added)
 
 
 def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -260,13 +243,8 @@ def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
     if not body["budgets"]:
         rich.print(f"{body['ledger']} sets no budget; --epsilon E sets one")
         return
-    columns: dict[str, Cell] = {
-        "unit": "unit",
-        "budget": lambda row: f"{row['epsilon']:g}",
-        "delta": lambda row: f"{row['delta']:g}",
-        "spent": lambda row: figure(row["spent"]),
-    }
-    show_table(rich, body["budgets"], columns, body["ledger"])
+    columns: dict[str, Cell] = {name: name for name in ("unit", "epsilon", "delta")}
+    show_table(rich, body["budgets"], {**columns, "spent": lambda row: figure(row["spent"])}, body["ledger"])
 
 
 def _show_apart(rich: RichConsole, body: dict[str, Any]) -> None:

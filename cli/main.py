@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
-from functools import partial
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import typer.main
@@ -16,12 +13,9 @@ import typer.main
 from dpltm import __version__
 from dpltm.cli.commands import Group, laters, usage_message
 from dpltm.errors import CodeError, DpltmError, Interrupted, in_flags, one_line
-from dpltm.registry import Deferred
 from dpltm.training.launcher import speaks
 
 INTERRUPTED = "interrupted; what the ledger entered stays entered"
-STARTING = "interrupted; nothing was entered"
-"""Said where what writes ledgers has not been loaded yet."""
 
 LATENT_EXAMPLES = """\
 # the server's side, then an owner's, then the server's again
@@ -110,13 +104,6 @@ dpltm generate --dataset digits --subset 0.0:0.5 --provenance public --out digit
 dpltm select digits.tickets --dataset digits --subset 0.5:1.0 --score additive --eps1 0.1
 dpltm train digits.tickets --dataset digits --subset 0.5:1.0 --epsilon 3 --out digits.run"""
 
-COMPLETION = "_DPLTM_COMPLETE"
-"""Variable of the environment by which a shell asks for what may come next."""
-
-_SHELLS = Deferred("typer.completion:completion_init")
-_INSTALL = Deferred("typer.completion:install_callback")
-_SHOW = Deferred("typer.completion:show_callback")
-
 
 def _version(asked: bool) -> None:
     if asked:
@@ -124,43 +111,26 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-def _completion(ctx: typer.Context, param: typer.CallbackParam, asked: bool) -> None:
-    """Run typer's own option; its module is imported when it is asked for."""
-    if asked:
-        (_INSTALL if param.name == "install_completion" else _SHOW)(ctx, param, asked)
-
-
 root = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     cls=Group,
     help="Lottery tickets under differential privacy: generate, select, train, and one ledger of what it cost.",
     epilog=EXAMPLES,
 )
-_at_once = partial(typer.Option, is_eager=True, expose_value=False)
 
 
 @root.callback()
 def _root(
-    version: Annotated[bool, _at_once("--version", help="Print the version.", callback=_version)] = False,
-    install_completion: Annotated[
-        bool,
-        _at_once("--install-completion", help="Let this shell complete commands and options.", callback=_completion),
-    ] = False,
-    show_completion: Annotated[
-        bool, _at_once("--show-completion", help="Print what that installs.", callback=_completion)
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version)
     ] = False,
 ) -> None:
     """Options before the command."""
 
 
-app = typer.main.get_group(root)
+app: Any = typer.main.get_command(root)  # a group
 for _command in COMMANDS:
     app.add_command(_command)
-
-
-def _interrupted() -> str:
-    return INTERRUPTED if "dpltm.tickets.ledger_file" in sys.modules else STARTING
 
 
 def main() -> None:
@@ -175,23 +145,18 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code; errors become one line on standard error."""
     try:
-        if COMPLETION in os.environ:
-            _SHELLS()
         code = app.main(arguments, prog_name="dpltm", standalone_mode=False) or 0
         sys.stdout.flush()  # a reader that has left shows here, not in the interpreter's last moments
-        return _fail(_interrupted(), code) if code == 130 else code
-    except CodeError as error:
-        code = _fail(in_flags(str(error)), error.exit_code)
-        if error.__cause__ is not None and speaks():
-            print(own_traceback(error.__cause__), end="", file=sys.stderr, flush=True)
-        return code
+        return _fail(INTERRUPTED, code) if code == 130 else code
     except DpltmError as error:
+        if isinstance(error, CodeError) and os.environ.get("DPLTM_DEBUG"):
+            raise
         return _fail(in_flags(str(error)), error.exit_code)
     except typer.exceptions.TyperException as error:
         message = usage_message(error)
         return _fail(message, 2) if message else 2
     except (KeyboardInterrupt, typer.Abort):
-        return _fail(_interrupted(), 130)
+        return _fail(INTERRUPTED, 130)
     except Interrupted as stop:
         return _fail(str(stop), 130)
     except BrokenPipeError:
@@ -206,21 +171,6 @@ def run(arguments: list[str]) -> int:
         return _fail(
             f"internal error: {type(error).__name__}: {error}; set DPLTM_DEBUG=1 and report what it prints", 1, True
         )
-
-
-def own_traceback(error: BaseException) -> str:
-    """Return the traceback of what a user's own code raised, from where that code begins."""
-    trace = error.__traceback__
-    ours = (
-        "<frozen importlib",
-        str(Path(__file__).resolve().parents[1]),
-        f"{os.sep}torch{os.sep}nn{os.sep}modules{os.sep}",
-    )
-    while trace is not None and trace.tb_next is not None and any(
-        part in trace.tb_frame.f_code.co_filename for part in ours
-    ):  # fmt: skip
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace, chain=False))
 
 
 def _fail(message: str, code: int, own: bool = False) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console as RichConsole
-from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.ledgers import read_book
@@ -60,25 +59,28 @@ def epsilon_of(options: EpsilonRequest, _: Progress) -> dict[str, Any]:
         "mu": "inf" if (mu := central_limit_mu([training])) is None else json_figure(mu),
         "nominal": None
         if isinstance(training, AllocatedSgd)
-        else {
-            "noise_multiplier": slack_noise(training, options.delta),
-            "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow for ma's epsilon",
-        },
+        else _nominal(slack_noise(training, options.delta), "for ma's epsilon"),
         "notes": notes,
     }
+
+
+def _nominal(noise_multiplier: float, terms: str) -> dict[str, Any]:
+    source = (
+        f"GDP Equations 7 and 8: the noise that the central limit theorem would allow {terms}; it promises nothing"
+    )
+    return {"noise_multiplier": noise_multiplier, "source": source}
 
 
 def _of_releases(options: EpsilonRequest) -> dict[str, Any]:
     """Return the same of releases from all records, for all records of a group together."""
     mechanisms = _releases(options)
-    figures = {accountant: epsilon(mechanisms, options.delta, accountant) for accountant in CERTIFIED}
+    names = ("mechanism", "noise_multiplier", "eps1", "group", "delta")
     return {
-        **{name: getattr(options, name) for name in ("mechanism", "noise_multiplier", "eps1")},
+        **{name: getattr(options, name) for name in names},
         "categories": options.categories if options.mechanism == "randomized-response" else None,
         "steps": options.steps or 1,
-        **{name: getattr(options, name) for name in ("group", "delta")},
         "adjacency": mechanisms[0].adjacency,
-        **{accountant: json_figure(figure) for accountant, figure in figures.items()},
+        **{name: json_figure(epsilon(mechanisms, options.delta, name)) for name in CERTIFIED},
         "notes": [SEARCH_NOTE],
     }
 
@@ -143,13 +145,9 @@ def noise_of(options: NoiseRequest, _: Progress) -> dict[str, Any]:
     left = options.epsilon - (options.eps1 or 0.0)
     nominal = None
     if left > 0 and not isinstance(training, AllocatedSgd):
-        mu = gdp.mu(left, options.delta)
-        nominal = {
-            "noise_multiplier": gdp.clt_noise(
-                mu, training.sampling_rate, training.steps, replace_one=training.adjacency == "replace-one"
-            ),
-            "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow; it promises nothing",
-        }
+        mu, replaced = gdp.mu(left, options.delta), training.adjacency == "replace-one"
+        noise = gdp.clt_noise(mu, training.sampling_rate, training.steps, replace_one=replaced)
+        nominal = _nominal(noise, "for this budget")
     return {
         **_setting(training, options),
         "epsilon": spent,
@@ -193,7 +191,7 @@ def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
     if options.ledger is None:
         if released:
             priced = tuple(_releases(options))
-            title = _of_group(vars(options) | {"steps": options.steps or 1})
+            title = _title(vars(options) | {"steps": options.steps or 1})
         else:
             sgd, draw = _training(options)
             title = _title(_setting(sgd, options))
@@ -235,19 +233,13 @@ def _training(options: ReleaseOptions) -> tuple[NoisySgd, tuple[Selection, ...]]
 
 
 def _rate(text: str | None) -> float:
-    if text is None:
-        raise InputError("`sampling_rate` is missing: the chance of each record to enter a step, such as 256/60000")
-    top, _, bottom = text.partition("/")
-    try:
-        above = float(top)
-        below = float(bottom) if bottom else 1.0
-        rate = above / below if above > 0 and below > 0 else 0.0
-    except ValueError:
-        raise InputError(
-            f"`sampling_rate`: {text!r} is not a number or a fraction, such as 0.01 or 256/60000"
-        ) from None
+    """Return a sampling rate from a number or a fraction."""
+    above, _, below = (text or "").partition("/")
+    rate = 0.0
+    with contextlib.suppress(ValueError, ZeroDivisionError):
+        rate = float(above) / float(below or 1)
     if not 0 < rate <= 1:
-        raise InputError(f"`sampling_rate`: {text} is not above 0 and at most 1")
+        raise InputError(f"`sampling_rate`: {text} is not the chance of a record to enter a step, such as 256/60000")
     return rate
 
 
@@ -263,10 +255,10 @@ def _steps(options: SettingOptions, rate: float) -> int:
 def _relation_notes(training: NoisySgd) -> list[str]:
     if training.adjacency == "add-remove":
         return []
-    same = replace(training, adjacency="add-remove", noise_multiplier=2 * training.noise_multiplier)
+    noise = training.noise_multiplier
     return [
-        f"under replace-one the sensitivity is doubled, so noise multiplier {training.noise_multiplier:.4g} is as much noise"
-        f" as {same.noise_multiplier:.4g} under add-remove"
+        f"under replace-one the sensitivity is doubled, so noise multiplier {noise:.4g} is as much noise as {2 * noise:.4g}"
+        " under add-remove"
     ]
 
 
@@ -284,54 +276,48 @@ def _setting(training: NoisySgd, options: SettingOptions) -> dict[str, Any]:
 
 def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the answer of ``dpltm privacy epsilon``."""
-    table = Table("accountant", "epsilon", "what it is", title=_title(body), title_justify="left")
-    for name in sorted((name for name in ACCOUNTANTS if name in body), key=lambda name: name not in CERTIFIED):
-        accountant = ACCOUNTANTS[name]
-        limit = f", mu = {figure(body['mu'])}" if name == "clt" else ""
-        style = "bold" if name == DEFAULT else None if accountant.certifies else "dim"
-        table.add_row(name, figure(body[name]), accountant.help + limit, style=style)
-    rich.print(table)
+    names = sorted((name for name in ACCOUNTANTS if name in body), key=lambda name: name not in CERTIFIED)
+    columns: dict[str, Cell] = {
+        "accountant": str,
+        "epsilon": lambda name: figure(body[name]),
+        "what it is": lambda name: ACCOUNTANTS[name].help,
+    }
+    show_table(rich, names, columns, _title(body))
+    if "mu" in body:
+        rich.print(f"mu = {figure(body['mu'])}", style="dim")
     _show_nominal_noise(rich, body)
     show_notes(rich, body)
-
-
-def _of_group(body: dict[str, Any]) -> str:
-    if body["noise_multiplier"] is None:
-        what = f"epsilon {body['eps1']:g} an answer, {body['categories']:,} categories"
-    else:
-        what = f"noise multiplier {body['noise_multiplier']:.4g}"
-    times = "" if body["steps"] == 1 else f", {body['steps']:,} times"
-    group = "" if body["group"] == 1 else f", for groups of {body['group']:,}"
-    return f"{body['mechanism']}, {what}{times}{group}, delta {body['delta']:g}, {body['adjacency']}"
 
 
 def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the answer of ``dpltm privacy noise``."""
     rich.print(f"noise multiplier = {figure(body['noise_multiplier'], 6)}", style="bold")
-    rich.print(
-        f"certified epsilon = {figure(body['epsilon'])} of {body['budget']:g} (accountant {body['accountant']});"
-        f" {_title(body)}"
-    )
+    spent = f"{figure(body['epsilon'])} of {body['budget']:g} (accountant {body['accountant']})"
+    rich.print(f"certified epsilon = {spent}; {_title(body)}")
     _show_nominal_noise(rich, body)
     show_notes(rich, body)
 
 
 def _title(body: dict[str, Any]) -> str:
+    """Return in a line what is priced: a training, or other releases in its place."""
+    if body.get("noise_multiplier") is None:
+        text = f"epsilon {body['eps1']:g} an answer, {body['categories']:,} categories"
+    else:
+        text = f"noise multiplier {body['noise_multiplier']:.4g}"
     if "group" in body:
-        return _of_group(body)
+        times = "" if body["steps"] == 1 else f", {body['steps']:,} times"
+        group = "" if body["group"] == 1 else f", for groups of {body['group']:,}"
+        return f"{body['mechanism']}, {text}{times}{group}, delta {body['delta']:g}, {body['adjacency']}"
     draw = "" if body["eps1"] is None else f", after a draw at eps1 {body['eps1']:g}"
     sampled = f"sampling rate {body['sampling_rate']:.4g}, {body['steps']:,} steps"
     if "participations" in body:
         sampled = f"every record in {body['participations']:,} of {body['steps']:,} steps"
-    return f"noise multiplier {body['noise_multiplier']:.4g}, {sampled}, delta {body['delta']:g}, {body['adjacency']}{draw}"
+    return f"{text}, {sampled}, delta {body['delta']:g}, {body['adjacency']}{draw}"
 
 
 def _show_nominal_noise(rich: RichConsole, body: dict[str, Any]) -> None:
-    if body.get("nominal") is not None:
-        rich.print(
-            f"nominal noise multiplier = {body['nominal']['noise_multiplier']:.4g} ({body['nominal']['source']})",
-            style="dim",
-        )
+    if (nominal := body.get("nominal")) is not None:
+        rich.print(f"nominal noise multiplier = {nominal['noise_multiplier']:.4g} ({nominal['source']})", style="dim")
 
 
 def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:

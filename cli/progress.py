@@ -18,13 +18,6 @@ STARTING = "starting"
 
 
 @contextlib.contextmanager
-def waiting(title: str) -> Iterator[None]:
-    """A line that moves as long as the block takes, and is gone afterwards."""
-    with RichConsole(stderr=True).status(title):
-        yield
-
-
-@contextlib.contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[..., None]]:
     """A block of steps, shown on a terminal."""
     terminal = RichConsole(stderr=True)

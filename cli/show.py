@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -11,7 +11,7 @@ from rich.table import Table
 from dpltm.options import TARGET_METRICS
 from dpltm.privacy.describe import figure, guarantee, percent
 
-SHARES = ("accuracy", "balanced accuracy", "density", "confidence")
+SHARES = ("accuracy", "balanced accuracy", "density", "confidence", "training", "randomised")
 """Figures that are told in percent."""
 
 EPSILONS = ("epsilon", "eps1", "label epsilon")
@@ -29,6 +29,8 @@ BOUNDS = ("lower bound", "bound,")
 
 def shown(name: str, value: object) -> str:
     """Return a value as people read it, by the name that it has in words."""
+    if isinstance(value, list):
+        return "x".join(map(str, value)) or "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "-" if value is None else str(value)
     if name in SHARES:
@@ -38,15 +40,30 @@ def shown(name: str, value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
+APART = ("run", "dry_run", "notes")
+"""Parts of an answer that are no facts in its table."""
+
 Cell = str | Callable[[Any], str]
 """The key of a row whose value a cell shows as people read it; or what makes the text of a row."""
 
 
 def show_table(rich: RichConsole, rows: Iterable[Any], columns: Mapping[str, Cell], title: str | None = None) -> None:
     """Show a table of rows, by the heads of its columns."""
-    table = Table(*columns, title=title, title_justify="left")
+    cells = columns.values()
+    texts = [[cell(row) if callable(cell) else shown(cell, row[cell]) for cell in cells] for row in rows]
+    show_texts(rich, list(columns), texts, title)
+
+
+def show_texts(
+    rich: RichConsole, head: Sequence[str], rows: Collection[Sequence[str]], title: str | None = None
+) -> None:
+    """Show a table of texts; columns of which nothing is known are left out."""
+    table = Table(title=title, title_justify="left")
+    columns = [at for at in range(len(head)) if any(row[at] not in ("", "-") for row in rows)]
+    for at in columns:
+        table.add_column(head[at], overflow="fold")
     for row in rows:
-        table.add_row(*(cell(row) if callable(cell) else shown(cell, row[cell]) for cell in columns.values()))
+        table.add_row(*(row[at] for at in columns))
     rich.print(table)
 
 
@@ -97,21 +114,17 @@ def show_notes(rich: RichConsole, body: dict[str, Any]) -> None:
         rich.print(f"- {note}", style="dim")
 
 
-def show_noted(title: str, rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show names and values, and then the notes."""
-    show_pairs(rich, title, {name: value for name, value in body.items() if name != "notes"})
+def show_answer(title: str, rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show names and values, what tells of an accuracy in words, what is certified, notes, and a verdict."""
+    skill, facts = body.get("skill"), {name: value for name, value in body.items() if name not in APART}
+    if skill is not None:
+        facts = {name: value for name, value in facts.items() if name not in TARGET_METRICS}  # the skill has them
+        facts |= _skill_cells(skill)
+    show_pairs(rich, title.format(**body), facts)
+    if "privacy" in body:
+        show_privacy(rich, body["privacy"])
     show_notes(rich, body)
-
-
-def with_skill(body: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer with what tells of its accuracy beside that, in words."""
-    skill = body.get("skill")
-    if skill is None or "accuracy" not in body:
-        return dict(body)
-    body = {name: value for name, value in body.items() if name not in TARGET_METRICS}  # which the skill has as well
-    names, figures = list(body), list(body.items())
-    place = names.index("accuracy") + 1
-    return dict([*figures[:place], *_skill_cells(skill).items(), *figures[place:]])
+    show_verdict(rich, skill)
 
 
 def _skill_cells(skill: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,12 +167,6 @@ def _of_group(group: Mapping[str, Any]) -> str:
         f"{ranks}, accuracy {percent(group['accuracy']['value'])} (majority {percent(group['majority_accuracy'])}),"
         f" {group['records']:,} records"
     )
-
-
-def show_judged(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show how good a run is on some records; what has no skill is told in the last line."""
-    show_noted("evaluated", rich, with_skill(body))
-    show_verdict(rich, body["skill"])
 
 
 def show_verdict(rich: RichConsole, skill: Mapping[str, Any] | None) -> None:

@@ -14,6 +14,7 @@ from dpltm.cli.commands import Call
 from dpltm.cli.console import answering
 from dpltm.cli.show import (
     Cell,
+    show_answer,
     show_notes,
     show_pairs,
     show_privacy,
@@ -22,27 +23,19 @@ from dpltm.cli.show import (
     show_tickets,
     show_verdict,
     show_wrote,
-    with_skill,
 )
 from dpltm.errors import InputError
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.privacy.describe import percent
 from dpltm.registry import Deferred
-from dpltm.tickets.workbench.records import table_first
 
 
 def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the facts of a run, or of what would be one, and its privacy."""
-    show_pairs(
-        rich,
-        "would train" if body.get("dry_run") else f"trained {body['run']}",
-        with_skill({k: round(v) if k == "seconds" else v for k, v in body.items() if k not in ("run", "dry_run")}),
-    )
-    show_privacy(rich, body["privacy"])
-    show_verdict(rich, body.get("skill"))
+    show_answer("would train" if body.get("dry_run") else "trained {run}", rich, body)
 
 
-train_command = answering(table_first(Deferred("dpltm.tickets.workbench.stages:train")), show_training)
+train_command = answering(Deferred("dpltm.tickets.workbench.stages:train"), show_training)
 
 
 def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -57,7 +50,7 @@ def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
         show_notes(rich, body["privacy"])
 
 
-generate_command = answering(table_first(Deferred("dpltm.tickets.workbench.stages:generate")), show_generation)
+generate_command = answering(Deferred("dpltm.tickets.workbench.stages:generate"), show_generation)
 
 
 def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -76,7 +69,7 @@ def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
     show_privacy(rich, body["privacy"])
 
 
-select_command = answering(table_first(Deferred("dpltm.tickets.workbench.stages:select")), show_draw)
+select_command = answering(Deferred("dpltm.tickets.workbench.stages:select"), show_draw)
 
 
 MAX_ROWS = 10
@@ -133,8 +126,7 @@ def demo_command(options: DemoRequest, call: Call) -> None:
 
 def _show(rich: RichConsole, body: dict[str, Any]) -> None:
     if body.get("dry_run"):
-        show_pairs(rich, "would run", body)
-        show_privacy(rich, body["privacy"])
+        show_answer("would run", rich, body)
         return
     show_stages(rich, body)
     show_privacy(rich, body["privacy"])

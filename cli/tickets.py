@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console as RichConsole
-from rich.table import Column, Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_notes, show_pairs, show_table, show_tickets
+from dpltm.cli.show import show_notes, show_pairs, show_table, show_tickets, shown
 from dpltm.errors import InputError
 from dpltm.networks import model_spec
 from dpltm.options.tickets import CompactRequest, ExportRequest, ImportRequest, LsRequest, ShowRequest, VerifyRequest
-from dpltm.privacy.describe import describe, percent
+from dpltm.privacy.describe import describe
 from dpltm.privacy.entry import lineage_from_json, to_json
 from dpltm.progress import Progress
 from dpltm.pruning.generation import Ticket
@@ -34,6 +33,11 @@ from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.stages import front_of_import, imported_set, transfer
 from dpltm.training.artifacts import TicketSet
+
+DAMAGED = "damaged: see dpltm tickets verify"
+
+SIZES = ("model", "parameters", "live")
+"""What is smaller in a compact network."""
 
 
 def list_sets(request: LsRequest, _: Progress) -> dict[str, Any]:
@@ -156,47 +160,33 @@ def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
     if not body["tickets"]:
         rich.print(f"no ticket set in {body['folder']}; make one with dpltm generate")
         return
-    table = Table(Column("set", no_wrap=True), "network", "criterion", "provenance", "rounds")
-    for row in body["tickets"]:
-        facts = ["damaged: see", "dpltm", "tickets", "verify"]
-        if row["problem"] is None:
-            rounds = f"{row['rounds']} ({percent(row['density'])})"
-            facts = [row["model"], row["criterion"], row["provenance"], rounds]
-        table.add_row(row["ticket_set"], *facts)
-    rich.print(table)
+    columns = ("ticket_set", "model", "criterion", "provenance", "rounds", "density")
+    rows = [{**dict.fromkeys(columns), **row, "model": row.get("model", DAMAGED)} for row in body["tickets"]]
+    show_table(rich, rows, {name.replace("_", " "): name for name in columns})
 
 
 def show_set(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the facts of a set, and its tickets or the layers of one."""
-    pairs = {key: body[key] for key in ("name", "model", "features", "classes", "criterion", "provenance")}
-    if body["made_from"]:
-        pairs["depends on"] = ", ".join(body["made_from"])
+    pairs = {key: body[key] for key in ("name", "id", "model", "features", "classes", "criterion")}
+    pairs["provenance"] = f"{body['provenance']}: {PROVENANCE[body['provenance']]}"
+    pairs["depends on"] = ", ".join(body["made_from"]) or None
     if body["parent"] is not None:
         pairs["parent"] = f"{body['parent']['name']} ({body['parent']['id'][:12]}), by {body['parent']['how']}"
     if body["feature_map"] is not None:
         pairs["in front"] = front(body["feature_map"])
     show_pairs(rich, body["ticket_set"], pairs)
-    rich.print(f"id {body['id']}")
-    rich.print(f"{body['provenance']}: {PROVENANCE[body['provenance']]}")
     for entry in lineage_from_json(body["lineage"]).entries:
         rich.print(f"- {describe(entry)}", style="dim")
     if "layers" in body:
-        names = ("parameter", "live", "density")
-        show_table(rich, body["layers"], {**{name: name for name in names}, "shape": lambda row: _sizes(row["shape"])})
+        show_table(rich, body["layers"], {name: name for name in ("parameter", "shape", "live", "density")})
     else:
         show_tickets(rich, body)
     show_notes(rich, body)
 
 
-def _sizes(shape: list[int]) -> str:
-    return "x".join(map(str, shape)) or "-"
-
-
 def _show_problems(rich: RichConsole, body: dict[str, Any]) -> None:
-    if body["ok"]:
-        rich.print(f"{body['ticket_set']}: all is well")
-    for problem in body["problems"]:
-        rich.print(problem)
+    for line in body["problems"] or [f"{body['ticket_set']}: all is well"]:
+        rich.print(line)
 
 
 def show_written(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -209,17 +199,16 @@ def show_written(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_transfer(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show where each layer comes from, and the tickets."""
-    sizes = {"from": lambda row: _sizes(row["before"]), "to": lambda row: _sizes(row["after"])}
-    names = {name: name for name in ("mask", "weights", "density")}
-    show_table(rich, body["layers"], {"layer": "layer", **sizes, **names}, f"{body['model']}, {body['mode']}")
+    columns = {"layer": "layer", "from": "before", "to": "after", "mask": "mask", "weights": "weights"}
+    show_table(rich, body["layers"], {**columns, "density": "density"}, f"{body['model']}, {body['mode']}")
     show_tickets(rich, body)
     show_notes(rich, body)
 
 
 def show_compact(rich: RichConsole, body: dict[str, Any]) -> None:
     """Before and after."""
-    rows = [{"": name, **body[key]} for name, key in (("network", "model"), ("parameters",) * 2, ("live",) * 2)]
-    show_table(rich, rows, {name: name for name in ("", "before", "after")}, f"wrote {body['written']}")
+    pairs = {name: f"{shown(name, body[name]['before'])} to {shown(name, body[name]['after'])}" for name in SIZES}
+    show_pairs(rich, f"wrote {body['written']}", pairs)
 
 
 ls_command = answering(list_sets, show_list)

@@ -57,9 +57,9 @@ from dpltm.privacy.mechanisms import Adjacency, Guarantee
 from dpltm.privacy.release import Once, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import KeyedSource, two_sided_geometric
-from dpltm.records.arrays import from_arrays
 from dpltm.records.cells import Cells, text_of
 from dpltm.records.dataset import Dataset, RawSplit
+from dpltm.records.load import from_arrays
 from dpltm.records.notes import NO_TEST
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import IN_SCHEMA, check_none

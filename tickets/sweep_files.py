@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
-from dpltm.tickets.charts import figure_in
+from dpltm.reports.subjects import number
 from dpltm.tickets.files import lock, only_being_written, published, read_json, replaced, write_json
 from dpltm.tickets.ledger_file import BESIDE
 
@@ -161,7 +161,8 @@ def _fault(body: Mapping[str, Any], label: str) -> str | None:
     if type(seed) is not int or not label.endswith(f"-s{seed}-{digest[:8]}"):
         return "of another member"
     with contextlib.suppress(KeyError, TypeError):
-        if figure_in(body["train"]["privacy"]["certified"]["epsilon"]) is not None:
+        epsilon = body["train"]["privacy"]["certified"]["epsilon"]
+        if epsilon == "inf" or (number(epsilon) is not None and epsilon >= 0):
             return None
     return "damaged: it has no train.privacy.certified.epsilon"
 

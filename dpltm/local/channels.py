@@ -28,19 +28,10 @@ BLOCK = 1 << 14  # words at a time: what fits the caches
 
 @dataclass(frozen=True)
 class Bit:
-    """Chances of a bit. ``one`` and ``zero`` are p and q, P(1 -> 1) and P(0 -> 1), in units of 2^-64."""
+    """p and q of a bit, P(1 -> 1) and P(0 -> 1), in units of 2^-64: above 0, below ``WHOLE``."""
 
     one: int
     zero: int
-
-    def __post_init__(self) -> None:
-        if not (0 < self.one < WHOLE and 0 < self.zero < WHOLE):
-            raise InputError(f"Expected chances strictly between 0 and 2^64, not {self.one} and {self.zero}")
-
-    @property
-    def chances(self) -> tuple[float, float]:
-        """p and q."""
-        return self.one / WHOLE, self.zero / WHOLE
 
     @property
     def likelier(self) -> tuple[float, float]:
@@ -78,8 +69,8 @@ class Channel:
 
     def probabilities(self) -> tuple[np.ndarray, np.ndarray]:
         """p and q of every bit, float64 ``(bits,)``: what a server needs to know."""
-        chances = np.array([bit.chances for bit in self.pattern]).T
-        return np.resize(chances[0], self.bits), np.resize(chances[1], self.bits)
+        p, q = zip(*((bit.one / WHOLE, bit.zero / WHOLE) for bit in self.pattern), strict=True)
+        return np.resize(p, self.bits), np.resize(q, self.bits)
 
     def send(self, packed: np.ndarray, source: RandomSource) -> np.ndarray:
         """Return bits as they arrive, fresh coins for each.
@@ -94,26 +85,18 @@ class Channel:
         Guarantees:
             A bit comes out as 1 with probability exactly one / 2^64 or zero / 2^64, whatever the others do.
         """
-        width = -(-self.bits // 8)
-        beyond = -self.bits % 8
-        if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != width:
-            raise InputError(f"Expected packed bits (n, {width}) uint8, not {packed.shape} {packed.dtype}")
-        if beyond and len(packed) and (packed[:, -1] & ((1 << beyond) - 1)).any():
-            raise InputError(f"Expected {self.bits} bits a record, and there are more")
-        wide = -(-width // 8)
-        words = np.zeros((len(packed), wide * 8), dtype=np.uint8)
-        words[:, :width] = packed
-        received = np.empty_like(packed)
-        at_a_time = max(1, BLOCK // wide)
-        place = np.arange(wide * 64) % len(self.pattern)
+        width = packed.shape[1]
+        words = np.pad(packed, ((0, 0), (0, -width % 8))).view(np.uint64)
+        place = np.arange(64 * words.shape[1]) % len(self.pattern)
         masks = [np.packbits(place == number).view(np.uint64) for number in range(len(self.pattern))]
-        for start in range(0, len(packed), at_a_time):
-            block = words[start : start + at_a_time].view(np.uint64)
-            sent = _below(block, masks, self.pattern, source).view(np.uint8)
-            received[start : start + at_a_time] = sent[:, :width]
-        if beyond:
-            received[:, -1] &= 256 - (1 << beyond)
-        return received
+        at_a_time = max(1, BLOCK // words.shape[1])
+        received = np.empty_like(words)
+        for start in range(0, len(words), at_a_time):
+            block = slice(start, start + at_a_time)
+            received[block] = _below(words[block], masks, self.pattern, source)
+        sent = np.ascontiguousarray(received.view(np.uint8)[:, :width])
+        sent[:, -1] &= 256 - (1 << -self.bits % 8)
+        return sent
 
 
 def channel(protocol: str, bits: int, epsilon: float, alpha: float | None = None) -> Channel:
@@ -131,11 +114,10 @@ def channel(protocol: str, bits: int, epsilon: float, alpha: float | None = None
     chosen = PROTOCOLS.find(protocol, among=BIT_PROTOCOLS)
     assert chosen.chances is not None
     check_positive("epsilon", epsilon, MAX_EPSILON)
-    if alpha is None and chosen.has_alpha:
-        raise InputError(f"`alpha` is missing: {protocol} needs one, such as 7")
+    if (alpha is None) == chosen.has_alpha:
+        fix = "needs one, such as 7" if alpha is None else "has none; leave it out"
+        raise InputError(f"`alpha`: {protocol} {fix}")
     if alpha is not None:
-        if not chosen.has_alpha:
-            raise InputError(f"`alpha`: {protocol} has none; leave it out")
         check_positive("alpha", alpha, MAX_ALPHA)
     if not 0 < bits <= MAX_BITS:
         raise InputError(f"`bits`: {bits} is not a whole number from 1 to {MAX_BITS:,}")
@@ -241,7 +223,6 @@ class Response:
             Each row is ``certified``-locally private, whatever decides which are near: one of them is reported with chance
             exactly truth / 2^64, and they are exactly as likely as each other; so are all others.
         """
-        near = whole_numbers(near)
         if len(near) and not (near.min() >= 0 and near.max() < self.categories):
             raise InputError(f"Expected categories from 0 to {self.categories - 1}, not {near.min()} to {near.max()}")
         drawn = np.frombuffer(source.random_bytes(8 * len(near)), dtype=np.uint64)
@@ -250,14 +231,6 @@ class Response:
         outside = below(source, len(near), self.categories - self.near)
         passed = (np.sort(near, axis=1) - np.arange(self.near) <= outside[:, None]).sum(1)
         return np.where(drawn < np.uint64(self.truth), inside, outside + passed)
-
-
-def whole_numbers(values: np.ndarray) -> np.ndarray:
-    """Labels as int64, so that no arithmetic on them wraps; InputError for those of another kind."""
-    values = np.asarray(values)
-    if values.dtype.kind not in "iu":
-        raise InputError(f"Expected labels that are whole numbers, not {values.dtype}")
-    return values.astype(np.int64)
 
 
 def check_positive(name: str, value: float, most: float) -> None:

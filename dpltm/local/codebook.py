@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from dpltm.errors import InputError
-from dpltm.local.channels import MAX_CATEGORIES, MAX_EPSILON, Response, check_positive, check_sizes, whole_numbers
+from dpltm.local.channels import MAX_CATEGORIES, Response, check_sizes
 from dpltm.randomness.noise import FastSource, RandomSource, gaussian
 
 Labels = Literal["one-hot", "signed"]
@@ -55,7 +55,7 @@ class Codebook:
 
     def __post_init__(self) -> None:
         check_sizes(self.values, self.classes, MAX_CLASSES)
-        check_positive("epsilon", self.epsilon, MAX_EPSILON)
+        self.response  # noqa: B018 - refuses an epsilon out of range
         if not 1 <= self.near <= PAIRS:
             raise InputError(f"Expected {self.near} near candidates from 1 to {PAIRS}")
 
@@ -92,7 +92,7 @@ class Codebook:
 
         Args:
             scores: ``(n, d)``; only their direction counts.
-            labels: ``(n,)`` whole numbers below ``classes``.
+            labels: ``(n,)`` int64, below ``classes``.
             source: coins; secret.
 
         Returns:
@@ -102,11 +102,6 @@ class Codebook:
             Each row is ``certified``-locally private (``Response.send``): exactly k candidates are near whatever the record
             is.
         """
-        labels = whole_numbers(labels)
-        if not np.isfinite(scores).all():
-            raise InputError("values: some are not finite numbers; what cannot be compared cannot be encoded")
-        if len(labels) and not 0 <= labels.min() <= labels.max() < self.classes:
-            raise InputError(f"Expected labels from 0 to {self.classes - 1}, not {labels.min()} to {labels.max()}")
         messages = np.empty(len(scores), MESSAGE)
         for start in range(0, len(scores), self.records_per_codebook):
             block = slice(start, start + self.records_per_codebook)

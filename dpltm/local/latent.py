@@ -9,8 +9,6 @@ from dpltm.options import COUNT, EPSILON, PART, STEP_SIZE, Options, Range, optio
 from dpltm.options.data import DataOptions, DeltaOptions, FolderOptions, LedgerOptions, RoundOptions
 from dpltm.registry import listed
 
-MAX_COPIES = 10**6
-
 STEP_SIZES = {"sgd": 0.5, "adadelta": 1.0, "adam": 0.001}
 FEW_BITS = 512
 """Step sizes of optimizers, on means; on more bits than these, whose norm grows with their number, as many times less."""
@@ -26,59 +24,36 @@ class EpsilonRequest(Options):
 
     protocol: str = option(UER.name, "What happens to the bits.", choices=BIT_PROTOCOLS)
     bits: int | None = option(None, "Bits of a record: features times bits a feature.", "N", required=True)
-    epsilon: float | None = option(
-        None, "What the protocol claims for a record: the nominal figure.", "E", required=True
-    )
+    epsilon: float | None = option(None, "What the protocol claims for a record.", "E", required=True)
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
     one_hot: bool = option(False, "Only strings with a single 1 are ever sent; any string otherwise.")
     label_epsilon: float | None = option(
-        None,
-        "Epsilon of the randomised response that sends the label of each copy; it adds up.",
-        "E",
-        shown="label public",
-        within=EPSILON,
+        None, "Epsilon of the response that sends the label; it adds up.", "E", shown="label public", within=EPSILON
     )
-    copies: int = option(
-        1,
-        "Copies of a record that are sent, each with coins of its own; they add up.",
-        "N",
-        within=Range(1, MAX_COPIES),
-    )
+    copies: int = option(1, "Copies of a record that are sent; they add up.", "N", within=Range(1, 10**6))
 
 
 class SchemeOptions(Options):
     """How a record becomes what is sent, and the public records that this is settled by."""
 
     public: str | None = option(
-        None,
-        "Dataset declared public, of records like the private ones: statistics, shape, range and classes come from it.",
-        "NAME|FILE",
-        required=True,
-        section="Public records",
+        None, "Dataset declared public, like the private one.", "NAME|FILE", required=True, section="Public records"
     )
     classes: int | None = option(None, "Public number of classes.", "K", shown="as in `public`")
-    bounds: str | None = option(None, "Public bounds of every value of a record.", "LO,HI", shown="as in `public`")
+    bounds: str | None = option(None, "Public bounds of every value.", "LO,HI", shown="as in `public`")
     features: str = option(
         "scatter", "What a record is before it is encoded.", metavar().removeprefix("none|"), section="Features"
     )
     protocol: str = option(
-        CODEBOOK.name,
-        "codebook: one index a record, label included, which learns; the others: bits as in LATENT.",
-        choices=PROTOCOLS,
-        section="Protocol",
+        CODEBOOK.name, "One index of a codebook a record, or bits.", choices=PROTOCOLS, section="Protocol"
     )
     epsilon: float | None = option(None, "What the protocol claims for a record.", "E", required=True, within=EPSILON)
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
     format: str | None = option(
-        None,
-        "Of bits: how many before and behind the point of each value; its sign is one more.",
-        "WHOLE,FRACTION",
-        shown="0,0",
+        None, "Bits before and behind the point of a value, beside its sign.", "WHOLE,FRACTION", shown="0,0"
     )
     label_epsilon: str | None = option(
-        None,
-        "Of bits: epsilon of the randomised response that sends the label; or public: labels are sent as they are.",
-        "E|public",
+        None, "Of bits: epsilon of the response that sends the label; or public labels.", "E|public"
     )
 
 
@@ -104,9 +79,7 @@ class EncodeRequest(DeltaOptions, LedgerOptions, DataOptions):
     """
 
     scheme: str | None = option(None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True, required=True)
-    augment: int = option(
-        0, "Messages more of each image, of it varied; each costs as much.", "N", within=Range(0, 100)
-    )
+    augment: int = option(0, "More messages, of each image varied; each costs as much.", "N", within=Range(0, 100))
     out: str | None = option(None, "File to write.", "FILE", required=True)
     dry_run: bool = option(False, "Check everything and print what would be sent.")
 
@@ -114,9 +87,9 @@ class EncodeRequest(DeltaOptions, LedgerOptions, DataOptions):
 class TrainRequest(FolderOptions, RoundOptions):
     """Train a network on messages of dpltm latent encode.
 
-    Whatever happens here costs nothing more. With `test`, records that are public, accuracy is measured on them as they are
-    and, of bits, randomised as the private ones were, after each epoch as well. Messages of a codebook make a network on
-    features, which dpltm predict and evaluate take; there options of bits do nothing.
+    Whatever happens here costs nothing more. With `test`, accuracy is measured on public records as they are and, of bits,
+    randomised as the private ones were. Messages of a codebook make a network on features, which dpltm predict and evaluate
+    take; there options of bits do nothing.
 
     Examples:
         # all messages of a folder, tested on public records
@@ -131,19 +104,12 @@ class TrainRequest(FolderOptions, RoundOptions):
     )
     test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", "NAME|FILE")
     model: str | None = option(
-        None,
-        "Network behind bits; a codebook makes a linear one.",
-        network_metavar("vectors"),
-        shown="mlp:128",
-        section="Training",
+        None, "Network behind bits.", network_metavar("vectors"), shown="mlp:128", section="Training"
     )
     inputs: str | None = option(
-        None,
-        "Bits as they arrived, as LATENT has it, or what each of them stands for in the mean, which learns better.",
-        choices=("means", "bits"),
-        shown="means",
+        None, "Bits as they arrived, or what they stand for in the mean.", choices=("means", "bits"), shown="means"
     )
-    dropout: float = option(0.0, "Share of the last layer's inputs that each step leaves out.", "X", within=PART)
+    dropout: float = option(0.0, "Share of the last layer's inputs that a step leaves out.", "X", within=PART)
     epochs: float = option(5.0, "Passes over the messages.", "N", within=Range(high=10_000, above=True))
     batch_size: int = option(64, "Messages per step.", "N", within=COUNT)
     optimizer: str = option("sgd", "Optimizer.", choices=tuple(STEP_SIZES))

@@ -11,13 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from dpltm.errors import InputError
@@ -25,14 +26,13 @@ from dpltm.features.feature_map import ROWS as MAPPED
 from dpltm.features.feature_map import FeatureMap
 from dpltm.features.normalisation import ChannelStatistics
 from dpltm.features.transforms import colours_first
-from dpltm.local.channels import MAX_CATEGORIES, Channel, Response, channel, check_sizes, rounded_up, whole_numbers
+from dpltm.local.channels import MAX_CATEGORIES, Channel, Response, channel, check_sizes, rounded_up
 from dpltm.local.codebook import Codebook
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
+from dpltm.progress import Step
 from dpltm.randomness.noise import RandomSource, uniform
 
 MAX_BITS_PER_VALUE = 16
-
-ENCODED = 64  # records at a time: what fits the caches
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,12 @@ class FixedPoint:
 
         Args:
             values: ``(n, r)`` float32 or float64, z-scores by public statistics. Digits beyond the last bit are dropped;
-                what is too large saturates.
+                what is too large saturates. How many do is not counted: that depends on the records, and no epsilon covers
+                it.
 
         Returns:
-            ``(n, ceil(l r / 8))`` uint8, first bit highest. How many values saturated is not counted: that depends on the
-            records, and no epsilon covers it.
+            ``(n, ceil(l r / 8))`` uint8, first bit highest.
         """
-        if np.isnan(values).any():
-            raise InputError("values: some are not numbers; what cannot be compared cannot be encoded")
-        blocks = (values[start : start + ENCODED] for start in range(0, max(1, len(values)), ENCODED))
-        return np.concatenate([self._packed(block) for block in blocks])
-
-    def _packed(self, values: np.ndarray) -> np.ndarray:
         largest = (1 << (self.length - 1)) - 1
         sign = np.uint16(1 << (self.length - 1))
         codes = np.minimum(np.abs(values) * 2.0**self.fraction, largest).astype(np.uint16)
@@ -140,14 +134,16 @@ class BitStrings:
 
         Args:
             scores: ``(n, r)`` z-scores by public statistics.
+            labels: ``(n,)`` int64, below ``classes``.
+            source: coins; secret.
 
         Returns:
             ``(n, record_bytes)`` uint8.
 
         Guarantees:
-            Each row is ``certified``-locally private, on coins of its own, from a secret ``source``.
+            Each row is ``certified``-locally private, on coins of its own.
         """
-        labels, bits = whole_numbers(labels), self.form.encode(scores)
+        bits = self.form.encode(scores)
         sent = labels if self.response is None else self.response.send(labels[:, None], source)
         return _labelled(self.channel.send(bits, source), sent)
 
@@ -157,8 +153,9 @@ class BitStrings:
 
     def check(self, rows: np.ndarray) -> None:
         """Raise InputError if messages, ``(n, record_bytes)``, hold a label that no class has."""
-        if len(rows) and self.labels(rows).max() >= self.classes:
-            raise InputError(f"a label is {self.labels(rows).max()}, and there are {self.classes} classes")
+        largest = self.labels(rows).max(initial=0)
+        if largest >= self.classes:
+            raise InputError(f"a label is {largest}, and there are {self.classes} classes")
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
         """Labels as they arrived, ``(n,)`` int64: as likely another one as the response says."""
@@ -209,26 +206,28 @@ class Scheme:
             ["labels are sent as they are: declared public, and not counted"] if self.answer.labels_are_public else []
         )
 
-    def scores(self, x: np.ndarray) -> np.ndarray:
+    def scores(self, x: np.ndarray, step: Step | None = None) -> np.ndarray:
         """z-scores of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, row by row."""
-        return (self.feature_map(x).numpy() - self.mean) / self.deviation
+        blocks = [self.feature_map(x[rows]).numpy() for rows in in_blocks(len(x), step)]
+        return (np.concatenate(blocks) - self.mean) / self.deviation
 
     def messages(
-        self,
-        x: np.ndarray,
-        y: np.ndarray,
-        source: RandomSource,
-        progress: Callable[[int], None] | None = None,
-        augment: int = 0,
+        self, x: np.ndarray, y: np.ndarray, source: RandomSource, step: Step | None = None, augment: int = 0
     ) -> Iterator[np.ndarray]:
         """Yield the messages of records as stored, some at a time: of each, and of ``augment`` varied images of it."""
-        for start in range(0, len(x), ROWS):
-            rows = x[start : start + ROWS]
-            labels = np.asarray(y[start : start + ROWS])
-            for number in range(1 + augment):
-                yield self.answer.randomise(self.scores(varied(rows, source) if number else rows), labels, source)
-            if progress is not None:
-                progress(min(start + ROWS, len(x)))
+        for rows in in_blocks(len(x), step):
+            yield self.answer.randomise(self.scores(x[rows]), y[rows], source)
+            for _ in range(augment):
+                yield self.answer.randomise(self.scores(varied(x[rows], source)), y[rows], source)
+
+
+def in_blocks(count: int, step: Step | None = None) -> Iterator[slice]:
+    """Yield slices of ``ROWS`` rows; each is told to ``step`` when it is done."""
+    for start in range(0, count, ROWS):
+        stop = min(start + ROWS, count)
+        yield slice(start, stop)
+        if step is not None:
+            step(stop)
 
 
 SHIFT, TURN = 0.1, math.radians(10)  # at most, of a side, and either way (LATENT, IV-A3)
@@ -250,24 +249,23 @@ def varied(x: np.ndarray, source: RandomSource) -> np.ndarray:
 
 def channel_statistics(plain: FeatureMap, x: np.ndarray) -> ChannelStatistics:
     """Return means and deviations of the channels of a map that has no statistics yet, over public records."""
-    blocks = (plain.transformed(x[start : start + MAPPED]).double() for start in range(0, len(x), MAPPED))
-    parts = [(values.sum((0, 2, 3)), values.square().sum((0, 2, 3)), values[:, 0].numel()) for values in blocks]
-    total, squares, count = (sum(column) for column in zip(*parts, strict=True))
-    mean = total / count
-    return ChannelStatistics(mean.float(), (squares / count - mean.square()).clamp_min(0).sqrt().float())
+    blocks = (plain.transformed(x[start : start + MAPPED]) for start in range(0, len(x), MAPPED))
+    mean, deviation = _mean_and_deviation(values.transpose(0, 1).flatten(1).T for values in blocks)
+    return ChannelStatistics(mean.float(), deviation.float())
 
 
 def public_statistics(
-    feature_map: FeatureMap, x: np.ndarray, step: Callable[[int], None] | None = None
+    feature_map: FeatureMap, x: np.ndarray, step: Step | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and deviation of each feature over public records; no deviation is left near zero."""
-    total, squares = np.zeros(feature_map.features), np.zeros(feature_map.features)
-    for start in range(0, len(x), ROWS):
-        values = feature_map(x[start : start + ROWS]).numpy().astype(np.float64)
-        total, squares = total + values.sum(0), squares + np.square(values).sum(0)
-        if step is not None:
-            step(min(start + ROWS, len(x)))
-    mean = total / len(x)
-    deviation = np.sqrt(np.maximum(squares / len(x) - np.square(mean), 0.0))
+    mean, deviation = _mean_and_deviation(feature_map(x[rows]) for rows in in_blocks(len(x), step))
     least = max(MIN_DEVIATION * float(deviation.max()), 1e-12)
-    return mean.astype(np.float32), np.maximum(deviation, least).astype(np.float32)
+    return mean.float().numpy(), deviation.clamp_min(least).float().numpy()
+
+
+def _mean_and_deviation(blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of each column over blocks of rows, in float64."""
+    parts = [(values.sum(0), values.square().sum(0), len(values)) for values in map(Tensor.double, blocks)]
+    total, squares, count = (sum(column) for column in zip(*parts, strict=True))
+    mean = total / count
+    return mean, (squares / count - mean.square()).clamp_min(0).sqrt()

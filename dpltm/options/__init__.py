@@ -96,19 +96,10 @@ def option(
         hidden: whether only files and Python have it, and the command has no flag.
         shown: what help shows as the default, if not the default itself.
     """
-    extra = {
-        "help": help,
-        "section": section,
-        "short": short,
-        "choices": choices,
-        "within": within,
-        "metavar": metavar or "|".join(choices) or None,
-        "argument": argument,
-        "required": required,
-        "hidden": hidden,
-        "shown": shown,
-    }
-    return field(default=default, metadata=extra)
+    texts: dict[str, Any] = {"help": help, "metavar": metavar or "|".join(choices) or None, "section": section}
+    values = {"short": short, "shown": shown, "choices": choices, "within": within}
+    kinds = {"argument": argument, "required": required, "hidden": hidden}
+    return field(default=default, metadata={**texts, **values, **kinds})
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -121,11 +112,7 @@ class Options:
     """
 
     def __init_subclass__(cls) -> None:
-        docstring = cls.__doc__
         dataclass(frozen=True, kw_only=True)(cls)
-        cls.__doc__ = (
-            docstring  # where docstrings are stripped (-OO), a dataclass shows its constructor in their place
-        )
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -136,7 +123,7 @@ class Options:
 def checked(item: Field[Any], value: Any) -> Any:
     """Return the value of an option as its type.
 
-    A sequence of numbers stands for a text with commas, a number for a text, and a number of numpy's for one of Python's.
+    A sequence stands for a text with commas, a number for a text, and a number of numpy's for one of Python's.
 
     Raises:
         InputError: see :class:`Options`.
@@ -146,7 +133,7 @@ def checked(item: Field[Any], value: Any) -> Any:
             raise InputError(f"{name_of(item)} is missing: {item.metadata['help']}")
         return None
     value = _converted(item, value)
-    wanted, kind = _TYPES[str(item.type).removesuffix(" | None")]
+    wanted, kind = _type_of(item)
     if type(value) is not wanted:
         raise InputError(f"{name_of(item)}: {shown_value(value)} is not {kind}")
     if value == "":
@@ -165,18 +152,14 @@ def checked(item: Field[Any], value: Any) -> Any:
 def _converted(item: Field[Any], value: Any) -> Any:
     """Return a value as the option's type, where it stands for one of that type; else as it is."""
     wanted = value_type(item)
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if isinstance(value, (list, tuple)):
-        if wanted is tuple and all(isinstance(part, str) for part in value):
-            return tuple(value)
-        return ",".join(str(part) for part in value) if wanted is str else value
-    if number and wanted is int and isinstance(value, numbers.Integral):
+    if isinstance(value, (list, tuple)) and wanted in (tuple, str):
+        return tuple(map(str, value)) if wanted is tuple else ",".join(map(str, value))
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return value
+    if wanted is int and isinstance(value, numbers.Integral):
         return whole_number(item.name, value)
     with contextlib.suppress(OverflowError, ValueError):  # a whole number beyond all others
-        if number and wanted in (float, str):
-            return wanted(value)
-        if wanted is bool and str(getattr(value, "dtype", "")) == "bool":  # of numpy, which help does not import
-            return bool(value)
+        return wanted(value) if wanted in (float, str) else value
     return value
 
 
@@ -261,9 +244,13 @@ def parse_pair(name: str, text: str) -> tuple[float, float]:
     return values[0], values[1]
 
 
+def _type_of(item: Field[Any]) -> tuple[type, str]:
+    return _TYPES[str(item.type).removesuffix(" | None")]
+
+
 def value_type(item: Field[Any]) -> type:
     """Return the type of an option's value, whether or not it may be missing."""
-    return _TYPES[str(item.type).removesuffix(" | None")][0]
+    return _type_of(item)[0]
 
 
 def name_of(item: Field[Any]) -> str:

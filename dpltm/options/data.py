@@ -9,54 +9,34 @@ from dpltm.features import metavar
 from dpltm.options import DELTA, METRICS, SEED, TARGET_METRICS, Options, Range, option
 from dpltm.privacy.checks import PER_UNIT
 
-LEDGER_SHOWN = "dpltm.ledger.jsonl beside a file, NAME.ledger.jsonl of a dataset by name"
-BY_HELP = (
-    "Report metrics of subgroups of the test split as well, by the values of a column, or by quarters of its numbers."
-)
-UNIT_COLUMN_HELP = (
-    "Column, or array NAME_train of an archive, with the person of each record: all of one person's are protected."
-)
+BY_HELP = "Report subgroups of the test split as well, by values of a column or quarters of its numbers."
+UNIT_COLUMN_HELP = "Column with the person of each record: all of one person's are protected."
+DATASET_HELP = "Name (see dpltm datasets ls), or file (.npz, .csv, .parquet or .arrow)."
+DRY_RUN_HELP = "Check everything and print what would be done and spent."
+YES_HELP = "Export what was made from private records, although it may reveal them."
+FRESH_HELP = "Begin again after an interrupted attempt; the ledger keeps what that spent."
 
 
 class DataOptions(Options):
     """Records: which ones, and the public facts about them."""
 
-    dataset: str | None = option(
-        None,
-        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .arrow file, or a folder of .npy.",
-        "NAME|FILE",
-        section="Records",
-    )
+    dataset: str | None = option(None, DATASET_HELP, "NAME|FILE", section="Records")
     subset: str | None = option(
-        None,
-        "Part of the training records: 0.5 or 0.5:1.0 by a public hash of each, or 0:5000 by places of a known dataset.",
-        "FRACTION|A:B",
+        None, "Part of the training records, by a hash of each (0.5, 0.5:1.0) or by places (0:5000).", "FRACTION|A:B"
     )
     label: str | None = option(None, "Label column of a table.", "COLUMN")
-    schema: str | None = option(
-        None, "Public schema of a table with words, dates or holes, as dpltm datasets schema drafts it.", "FILE.toml"
-    )
+    schema: str | None = option(None, "Public schema of a table (see dpltm datasets schema).", "FILE.toml")
     bounds: str | None = option(None, "Public bounds of every feature; values outside saturate.", "LO,HI")
     classes: int | None = option(None, "Public number of classes.", "K")
     target_bounds: str | None = option(None, "Label is a number to predict, with this public range.", "LO,HI")
-    records: int | None = option(
-        None,
-        "Public number of records, or of persons where they are protected; rates and scores are computed from it.",
-        "N",
-    )
+    records: int | None = option(None, "Public number of records, or of persons where they are protected.", "N")
     test: str | None = option(
-        None,
-        "Test records where the dataset has none: a file with them, or a part of the records by a public hash, such as 0.2.",
-        "FILE|FRACTION",
+        None, "Test records where the dataset has none: a file, or a part by a hash of each.", "FILE|FRACTION"
     )
-    rows_coincide: bool = option(
-        False,
-        "Allow identical rows in training and test, where records of different people may well be equal.",
-    )
+    rows_coincide: bool = option(False, "Allow identical rows in training and test.")
     words: int | None = option(
         None,
-        "Public number of words in the table; features of a file are then positions in it. Only the last 256 words of a text"
-        " are kept.",
+        "Public number of words, whose places features are; a text has 256 at most.",
         "N",
         shown="10000 for texts",
     )
@@ -67,11 +47,7 @@ class PerUnitOptions(Options):
     """How many records of a person count, where persons are protected."""
 
     per_unit: int | None = option(
-        None,
-        "With persons as the unit: at most K records of each person count; the others are left out.",
-        "K",
-        shown=str(PER_UNIT),
-        section="What is protected",
+        None, "Records of each person that count, at most.", "K", shown=str(PER_UNIT), section="What is protected"
     )
 
 
@@ -79,33 +55,23 @@ class SharesOptions(Options):
     """Shares of the classes, where those are public."""
 
     class_shares: str | None = option(
-        None,
-        "Public shares of the classes, for `class_weight` balanced, and for `metric` balanced-accuracy on private records.",
-        "P,P,...",
-        shown="those of the schema",
-        section="Classes",
+        None, "Public shares of the classes.", "P,P,...", shown="those of the schema", section="Classes"
     )
 
 
 class LedgerOptions(Options):
     """Account: which ledger pays, and whose it is."""
 
-    ledger: str | None = option(None, "Ledger file that pays.", "FILE", shown=LEDGER_SHOWN, section="Account")
-    population: str | None = option(
-        None,
-        "Population of the ledger; refused if the ledger names another one. A name alone separates nothing.",
-        "NAME",
+    ledger: str | None = option(
+        None, "Ledger file that pays.", "FILE", shown="beside the file, or NAME.ledger.jsonl", section="Account"
     )
+    population: str | None = option(None, "Population of the ledger; a name alone separates nothing.", "NAME")
 
 
 class UnprotectedOptions(Options):
     """Consent to the end of a guarantee."""
 
-    unprotected: bool = option(
-        False,
-        "Allow a release without protection in a ledger with protected ones; from then on there is no guarantee.",
-        section="Account",
-    )
+    unprotected: bool = option(False, "Allow a release that ends all guarantees of the ledger.", section="Account")
 
 
 class DeltaOptions(Options):
@@ -127,9 +93,7 @@ class FeatureOptions(Options):
 
     features: str | None = option(
         None,
-        "Features in front of the network, at no cost: drawings, photographs, scatter or conv for images, wavelets for"
-        " signals, splines for tables, unit (K neighbours averaged) or fourier (random features of a Gaussian kernel) for"
-        " any records; several joined by +.",
+        "Features in front of the network, at no cost; several joined by +.",
         metavar(),
         shown="none; splines for a table without --model; a ticket set remembers its own",
         section="Features",
@@ -141,8 +105,7 @@ class MetricOptions(Options):
 
     metric: str | None = option(
         None,
-        "Figure that judges settings, candidates or a run: r2, rmse and mae of a number. auc and r2 cannot be paid for on"
-        " private records.",
+        "Figure that judges settings, candidates or a run.",
         choices=(*METRICS, *TARGET_METRICS),
         shown="accuracy, or r2 of a number",
         section="Metric",
@@ -157,17 +120,8 @@ class MetricOptions(Options):
 class OptimizerOptions(Options):
     """What noisy gradients do to weights; all of it has the same guarantee."""
 
-    optimizer: str = option(
-        "sgd",
-        "Optimizer; all have the same guarantee.",
-        choices=("sgd", "momentum", "adam", "adagrad"),
-        section="Optimizer",
-    )
-    average: str = option(
-        "none",
-        "Final weights: the last ones, or an exponential or polynomial average of all, at no cost.",
-        choices=("none", "ema", "poly"),
-    )
+    optimizer: str = option("sgd", "Optimizer.", choices=("sgd", "momentum", "adam", "adagrad"), section="Optimizer")
+    average: str = option("none", "Average of all weights, at no cost.", choices=("none", "ema", "poly"))
 
 
 class FolderOptions(Options):
@@ -180,24 +134,14 @@ class SeedOptions(Options):
     """What may be drawn again."""
 
     seed: int = option(
-        0,
-        "Decides starting weights, batches and the settings to try; never the noise or the sampling.",
-        "N",
-        within=SEED,
-        section="Computation",
+        0, "Decides starting weights and batches; never noise or sampling.", "N", within=SEED, section="Computation"
     )
 
 
 class RoundOptions(SeedOptions):
     """How training without noise computes."""
 
-    threads: int | None = option(
-        None,
-        "CPU threads; the same seed and threads give the same bits.",
-        "N",
-        shown="torch's choice",
-        within=Range(1, 1024),
-    )
+    threads: int | None = option(None, "CPU threads.", "N", shown="torch's choice", within=Range(1, 1024))
 
 
 def data_options(section: Mapping[str, Any]) -> dict[str, Any]:

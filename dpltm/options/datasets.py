@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpltm.options import EPSILON, Options, option
-from dpltm.options.data import UNIT_COLUMN_HELP, DataOptions, GuaranteeOptions, LedgerOptions
+from dpltm.options.data import DRY_RUN_HELP, UNIT_COLUMN_HELP, DataOptions, GuaranteeOptions, LedgerOptions
 
 
 class LsRequest(Options):
@@ -42,13 +42,9 @@ class FindOptions(GuaranteeOptions):
     """What finding unknown parts of a schema may spend, and against which neighbours; of delta a hundredth is for names."""
 
     private: float | None = option(
-        None,
-        "The records are private: noisy histograms find what the schema lacks, for this epsilon, such as 0.2.",
-        "E",
-        section="Finding what is not known",
-        within=EPSILON,
+        None, "Find it in private records, for this epsilon.", "E", section="What is not known", within=EPSILON
     )
-    from_public: bool = option(False, "The records are declared public: read what the schema lacks from them.")
+    from_public: bool = option(False, "Read it from the records, which are declared public.")
 
 
 class SchemaRequest(FindOptions, LedgerOptions):
@@ -58,8 +54,7 @@ class SchemaRequest(FindOptions, LedgerOptions):
     classes by noisy histograms, and everything that uses the schema carries that release. `from_public` reads them from
     records that are declared public. Without either, the command writes the names of columns, and you fill in the rest.
 
-    `schema` gives what you know already, of some columns or all. By itself it is compared with the table, for your own
-    eyes only: what does not fit, by column, and what to do about it.
+    `schema` gives what you know already, of some columns or all.
 
     Examples:
         # from private records, in one round
@@ -68,19 +63,17 @@ class SchemaRequest(FindOptions, LedgerOptions):
         dpltm datasets schema public.csv --label y --from-public --out mine.toml
         # with what is known
         dpltm datasets schema mine.csv --schema known.toml --private 0.2 --records 40000 --out mine.toml
-        # does the table fit?
-        dpltm datasets schema mine.csv --schema mine.toml
     """
 
     file: str | None = option(None, "A .csv, .parquet or .arrow file.", "FILE", argument=True, required=True)
     label: str | None = option(None, "Column of labels.", "COLUMN", section="Table")
-    classes: str | None = option(None, "Names of the classes of the label, which then cost nothing.", "NAME,NAME,...")
-    target_bounds: str | None = option(None, "Public range of a label that is a number to be predicted.", "LO,HI")
-    schema: str | None = option(None, "Schema of the columns that you know already, some or all.", "FILE.toml")
-    no_header: bool = option(False, "The file has no names in its first line; columns are called c1, c2 and so on.")
+    classes: str | None = option(None, "Names of the classes, which then cost nothing.", "NAME,NAME,...")
+    target_bounds: str | None = option(None, "Public range of a label that is a number.", "LO,HI")
+    schema: str | None = option(None, "Schema of the columns that you know already.", "FILE.toml")
+    no_header: bool = option(False, "The first line has no names; columns are c1, c2 and so on.")
     records: int | None = option(None, "With `private`: public number of records.", "N")
     subset: str | None = option(None, "With `private`: part of the records, as in train.", "FRACTION|A:B")
-    test: str | None = option(None, "With `private`: part that train holds out, such as 0.2.", "FRACTION")
-    dry_run: bool = option(False, "With `private`: check everything and print the epsilon that it would spend.")
+    test: str | None = option(None, "With `private`: part that train holds out.", "FRACTION")
+    dry_run: bool = option(False, f"With `private`: {DRY_RUN_HELP[0].lower()}{DRY_RUN_HELP[1:]}")
     out: str | None = option(None, "File to write, instead of the terminal.", "FILE.toml")
     unit_column: str | None = option(None, UNIT_COLUMN_HELP, "NAME", section="What is protected")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpltm.options import Options, option
-from dpltm.options.data import BY_HELP, DataOptions, FolderOptions, LedgerOptions
+from dpltm.options.data import BY_HELP, YES_HELP, DataOptions, FolderOptions, LedgerOptions
 from dpltm.options.network import CodeOptions
 
 
@@ -39,21 +39,10 @@ class PredictRequest(CodeOptions):
     """
 
     run: str | None = option(None, "Folder of the run.", "RUN", argument=True, required=True)
-    input: str | None = option(
-        None,
-        "Records as in training: a .npz with x (or x_test), or a table of its features, in any order.",
-        "FILE",
-        required=True,
-    )
+    input: str | None = option(None, "Records: a .npz with x, or a table in any order.", "FILE", required=True)
     label: str | None = option(None, "Column of a table that is no feature.", "COLUMN")
-    id: str | None = option(None, "Column of a table that is written first, such as a record's number.", "COLUMN")
-    out: str | None = option(
-        None,
-        "File to write: label,p0,p1,... (with a schema: of its classes).",
-        "FILE.csv",
-        short="-o",
-        required=True,
-    )
+    id: str | None = option(None, "Column of a table that is written first.", "COLUMN")
+    out: str | None = option(None, "File to write.", "FILE.csv", short="-o", required=True)
 
 
 class ExportRequest(FolderOptions, CodeOptions):
@@ -69,10 +58,7 @@ class ExportRequest(FolderOptions, CodeOptions):
     """
 
     run: str | None = option(None, "Folder of the run.", "RUN", argument=True, required=True)
-    yes: bool = option(
-        False,
-        "Export masks that come from private records without a mechanism, although they may reveal those records.",
-    )
+    yes: bool = option(False, YES_HELP)
 
 
 class ReportRequest(Options):
@@ -91,17 +77,12 @@ class ReportRequest(Options):
     """
 
     target: str | None = option(None, "Folder of a run.", "RUN", argument=True, required=True)
-    out: str | None = option(
-        None, "File to write.", "FILE.html|.md", short="-o", shown="NAME.html, or NAME.card.md with `card`"
-    )
+    out: str | None = option(None, "File to write.", "FILE.html|.md", short="-o", shown="NAME.html or NAME.card.md")
     card: bool = option(False, "Write a model card (Markdown) instead of a page.")
-    purpose: str | None = option(None, "What the model is for, as the page states it.", "TEXT")
-    contact: str | None = option(None, "Whom to ask about it, as the page states it.", "TEXT")
+    purpose: str | None = option(None, "What the model is for.", "TEXT")
+    contact: str | None = option(None, "Whom to ask about it.", "TEXT")
     ledger: str | None = option(
-        None,
-        "Ledger that paid for the run: the page adds up all releases about the same people.",
-        "FILE",
-        shown="the dataset's, here or beside RUN",
+        None, "Ledger to add up all releases of.", "FILE", shown="the dataset's, here or beside RUN"
     )
 
 

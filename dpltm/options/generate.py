@@ -8,6 +8,9 @@ from dpltm.criteria import CRITERIA, SCOPES, Criterion
 from dpltm.networks import network_metavar
 from dpltm.options import COUNT, EPSILON, FROM_ZERO, STEP_SIZE, option
 from dpltm.options.data import (
+    DATASET_HELP,
+    DRY_RUN_HELP,
+    FRESH_HELP,
     DataOptions,
     DeltaOptions,
     FeatureOptions,
@@ -42,7 +45,7 @@ class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOpt
 
     provenance: str | None = option(
         None,
-        "What the tickets depend on; required unless `criterion` implies it.",
+        "What the tickets depend on, unless `criterion` implies it.",
         choices=("public", "private", "data-free", "dp"),
         section="Pruning",
     )
@@ -55,18 +58,14 @@ class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOpt
     rounds: int = option(15, "Pruning rounds.", "N", within=COUNT)
     prune: str | None = option(
         None,
-        "Fraction of live weights dropped per round, per layer; the last repeats.",
+        "Share of live weights dropped a round, by layer; the last repeats.",
         "R,R,...",
         shown="0.3, output layer 0.2",
     )
-    criterion: str = option(
-        "magnitude",
-        "How weights are chosen; structured drops whole units, inputs whole inputs of the first layer.",
-        choices=CRITERIA,
-    )
+    criterion: str = option("magnitude", "How weights, units or inputs are chosen.", choices=CRITERIA)
     scope: str | None = option(
         None,
-        "Whether the fraction holds for each layer, or for the network in all.",
+        "Prune that share of each layer, or of the network in all.",
         choices=SCOPES,
         shown=_default(lambda criterion: criterion.scope, "{value} for {name}"),
     )
@@ -85,16 +84,8 @@ class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOpt
     lr: float | None = option(
         None, "Step size.", "X", shown=_default(lambda criterion: f"{criterion.training.lr:g}"), within=STEP_SIZE
     )
-    epsilon: float | None = option(
-        None,
-        "Budget of criteria under DP: the ledger's certified epsilon afterwards.",
-        "E",
-        section="Budget",
-        within=EPSILON,
-    )
-    reveal: bool = option(
-        False, "Show accuracies even if they are private; the ledger enters them as unprotected.", section="The set"
-    )
+    epsilon: float | None = option(None, "Whole budget, for dp-train.", "E", section="Budget", within=EPSILON)
+    reveal: bool = option(False, "Show private accuracies, entered as unprotected.", section="The set")
     name: str | None = option(None, "Label of the set.", "TEXT", shown="the dataset's name")
 
 
@@ -124,13 +115,7 @@ class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOption
         shown="all of two and more dimensions that are trained",
         section="Your own network",
     )
-    dataset: str | None = option(
-        "digits",
-        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .arrow file, or a folder of .npy.",
-        "NAME|FILE",
-    )
+    dataset: str | None = option("digits", DATASET_HELP, "NAME|FILE")
     out: str | None = option(None, "Folder to write.", "DIR", shown="NAME.tickets", section="Output")
-    dry_run: bool = option(False, "Check everything and print what would be done.")
-    fresh: bool = option(
-        False, "Begin again instead of continuing an interrupted attempt; the ledger keeps what that spent."
-    )
+    dry_run: bool = option(False, DRY_RUN_HELP)
+    fresh: bool = option(False, FRESH_HELP)

@@ -17,9 +17,7 @@ class LedgerRequest(DeltaOptions):
     """
 
     files: tuple[str, ...] | None = option(None, "Ledger files.", "FILE...", argument=True, required=True)
-    accountant: str = option(
-        "pld", "Accountant of the certified figure; clt adds its approximation as nominal.", choices=ACCOUNTANTS
-    )
+    accountant: str = option("pld", "Accountant of the certified figure.", choices=ACCOUNTANTS)
 
 
 class BudgetRequest(DeltaOptions):
@@ -36,9 +34,7 @@ class BudgetRequest(DeltaOptions):
     """
 
     file: str | None = option(None, "Ledger file.", "LEDGER", argument=True, required=True)
-    epsilon: float | None = option(
-        None, "Limit for the certified epsilon of everything in the ledger together.", "E", within=EPSILON
-    )
+    epsilon: float | None = option(None, "Limit for everything in the ledger together.", "E", within=EPSILON)
     unit: str | None = option(None, "Of a new ledger: whom it protects.", "NOUN", shown="record")
     population: str | None = option(None, "Of a new ledger: its population, by name.", "NAME")
 
@@ -69,7 +65,5 @@ class CheckRequest(Options):
         dpltm privacy check README.md --run digits.run
     """
 
-    card: str | None = option(
-        None, "Card or page that dpltm report wrote; or the folder of a run.", "CARD|RUN", argument=True, required=True
-    )
+    card: str | None = option(None, "Card, page or run.", "CARD|RUN", argument=True, required=True)
     run: str | None = option(None, "Folder of the run that the card should describe.", "RUN")

@@ -19,9 +19,7 @@ class NetworkOptions(Options):
     """Given weights, and patterns of parameter names (docs/own-network.md)."""
 
     start: str | None = option(None, "Weights to start from, by parameter name.", "FILE", section="Your own network")
-    start_provenance: str | None = option(
-        None, "What the given weights depend on; you declare it.", choices=("data-free", "public")
-    )
+    start_provenance: str | None = option(None, "What these weights depend on.", choices=("data-free", "public"))
     freeze: str | None = option(None, "Parameters that are not trained, such as encoder.*", "PATTERN,...")
 
 
@@ -54,6 +52,4 @@ def beside(section: Mapping[str, Any], config: Path) -> Mapping[str, Any]:
 class CodeOptions(Options):
     """The code of what is read."""
 
-    model: str | None = option(
-        None, "Code of a network of your own, which no file of dpltm holds.", CODE, section="Your own network"
-    )
+    model: str | None = option(None, "Code of a network of your own.", CODE, section="Your own network")

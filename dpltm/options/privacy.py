@@ -23,10 +23,7 @@ class SettingOptions(GuaranteeOptions):
         None, "Chance of each record to enter a step, as 0.01 or 256/60000.", "Q", section="Training"
     )
     sampling: str | None = option(
-        None,
-        "How records enter steps: by a coin each; or each in exactly K of the `steps`, without `sampling_rate`.",
-        "poisson|allocation:K",
-        shown="poisson",
+        None, "Records enter by a coin each, or each in K steps.", "poisson|allocation:K", shown="poisson"
     )
     steps: int | None = option(None, "Number of noisy steps.", "T", within=COUNT)
     epochs: float | None = option(None, "Expected passes over the records, instead of `steps`.", "N", within=POSITIVE)
@@ -38,19 +35,11 @@ class ReleaseOptions(SettingOptions):
     """Training, or other releases in its place."""
 
     noise_multiplier: float | None = option(
-        None,
-        "Noise over sensitivity (under replace-one: over the doubled one).",
-        "S",
-        section="Training",
-        within=MULTIPLIER,
+        None, "Noise over sensitivity.", "S", section="Training", within=MULTIPLIER
     )
-    mechanism: str = option(
-        "exponential", "How that draw is made; or what is released in place of a training.", choices=(*DRAWS, *PLAIN)
-    )
+    mechanism: str = option("exponential", "How that draw is made; or another release.", choices=(*DRAWS, *PLAIN))
     categories: int = option(2, "Of randomized-response.", "K", within=Range(2, 10**9))
-    group: int = option(
-        1, "Without sampling: records that are protected together.", "N", within=Range(1, MAX_RELEASES)
-    )
+    group: int = option(1, "Records that are protected together.", "N", within=Range(1, MAX_RELEASES))
 
 
 class EpsilonRequest(ReleaseOptions):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpltm.options import EPSILON, SEED, Range, option
-from dpltm.options.data import DeltaOptions, LedgerOptions, SeedOptions
+from dpltm.options.data import DRY_RUN_HELP, DeltaOptions, LedgerOptions, SeedOptions
 
 
 class RunRequest(LedgerOptions, DeltaOptions):
@@ -29,19 +29,15 @@ class RunRequest(LedgerOptions, DeltaOptions):
 
     epsilon: float = option(1.0, "Whole budget on the private records.", "E", within=EPSILON)
     split: float = option(
-        0.9, "Part of the budget for training; the rest draws the winner.", "F", within=Range(0, 1, True, True)
+        0.9, "Part of the budget for training, not for the draw.", "F", within=Range(0, 1, True, True)
     )
     seed: int | None = option(None, "Seed of generation.", "N", shown="0", within=SEED)
     out: str | None = option(None, "Folder to write: tickets/ and run/.", "DIR", shown="dpltm-run, or NAME.sweep")
-    seeds: int | None = option(
-        None, "Of a recipe: runs of each arm, with seeds 0 to N - 1.", "N", shown="its own", within=Range(1, 1000)
-    )
+    seeds: int | None = option(None, "Of a recipe: runs of each arm.", "N", shown="its own", within=Range(1, 1000))
     quick: bool = option(False, "Of a recipe: its quick version, which only shows that it works.")
     jobs: int | None = option(None, "Of a recipe: processes.", "N", shown="one a processor", within=Range(1, 1024))
-    scheduler: str | None = option(
-        None, "Of a recipe: your own Dask scheduler, whose workers run the trials.", "ADDRESS"
-    )
-    dry_run: bool = option(False, "Check everything and print what would be done.")
+    scheduler: str | None = option(None, "Of a recipe: your Dask scheduler, whose workers run it.", "ADDRESS")
+    dry_run: bool = option(False, DRY_RUN_HELP)
 
 
 class DemoRequest(SeedOptions, DeltaOptions):

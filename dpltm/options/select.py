@@ -7,6 +7,7 @@ from typing import Any
 
 from dpltm.options import FROM_ZERO, POSITIVE, Range, option
 from dpltm.options.data import (
+    DRY_RUN_HELP,
     DataOptions,
     GuaranteeOptions,
     LedgerOptions,
@@ -23,35 +24,23 @@ class SelectOptions(UnprotectedOptions, GuaranteeOptions, MetricOptions, SharesO
 
     eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", "E", section="Draw", within=POSITIVE)
     score: str = option(
-        "product",
-        "Product is A(1 - nu C), DPLTM's; additive is A - lambda C, the better choice: with nu 50 the product rewards lower"
-        " accuracy for every ticket above 2 % density.",
-        choices=("product", "additive"),
+        "product", "A(1 - nu C), as printed; or A - lambda C, better.", choices=("product", "additive")
     )
     nu: float = option(50.0, "Weight of the density C in the product score.", "X", within=FROM_ZERO)
     lam: float = option(0.05, "Weight of the density C in the additive score.", "X", within=FROM_ZERO)
     sensitivity: str | None = option(
-        None,
-        "exact holds for tickets that were not made from these records; paper is DPLTM's |1 - nu|.",
-        choices=("exact", "paper"),
-        shown="exact where it holds",
+        None, "Of the score; paper is |1 - nu|.", choices=("exact", "paper"), shown="exact where it holds"
     )
     mechanism: str = option("exponential", "How the winner is drawn.", choices=("exponential", "permute-and-flip"))
     rule: str = option(
         "mechanism",
-        "smallest-within is the paper's rule for public data: the sparsest ticket within the tolerance of the dense one.",
+        "Draw, or take the sparsest ticket within a tolerance of the dense one, on public data.",
         choices=("mechanism", "smallest-within"),
         section="Choice without a draw",
     )
-    tolerance: float = option(
-        0.01, "Only with `rule` smallest-within: accuracy that may be lost.", "X", within=Range(high=1)
-    )
-    max_density: float = option(
-        0.1, "Only with `rule` smallest-within: density that may be kept.", "X", within=Range(high=1, above=True)
-    )
-    reveal: bool = option(
-        False, "Print scores and probabilities; the ledger enters them as unprotected.", section="Output"
-    )
+    tolerance: float = option(0.01, "Accuracy that smallest-within may lose.", "X", within=Range(high=1))
+    max_density: float = option(0.1, "Density that it may keep.", "X", within=Range(high=1, above=True))
+    reveal: bool = option(False, "Print scores and probabilities, entered as unprotected.", section="Output")
 
 
 class SelectRequest(CodeOptions, LedgerOptions, SelectOptions, DataOptions):
@@ -68,7 +57,7 @@ class SelectRequest(CodeOptions, LedgerOptions, SelectOptions, DataOptions):
     """
 
     set: str | None = option(None, "Folder of the ticket set.", "SET", argument=True, required=True)
-    dry_run: bool = option(False, "Check everything and print what would be spent.", section="Output")
+    dry_run: bool = option(False, DRY_RUN_HELP, section="Output")
 
 
 def reads_no_records(select: Mapping[str, Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpltm.networks import network_metavar
 from dpltm.options import Options, option
 from dpltm.options.data import (
+    YES_HELP,
     DataOptions,
     FeatureOptions,
     FolderOptions,
@@ -65,7 +66,7 @@ class ExportRequest(Options):
 
     set: str | None = option(None, "Ticket set, or one ticket of it.", "SET[@ROUND]", argument=True, required=True)
     out: str | None = option(None, "Folder of a set, or file of a ticket, to write.", "PATH", required=True)
-    yes: bool = option(False, "Export a set made from private records, although it may reveal them.")
+    yes: bool = option(False, YES_HELP)
 
 
 class ImportOptions(UnprotectedOptions):
@@ -73,9 +74,7 @@ class ImportOptions(UnprotectedOptions):
 
     model: str = option("mlp:300,100", "Network.", network_metavar(), section="Model")
     provenance: str | None = option(
-        None,
-        "What masks and weights depend on; required unless the file says it.",
-        choices=("public", "private", "data-free"),
+        None, "What it depends on, unless the file says it.", choices=("public", "private", "data-free")
     )
     name: str | None = option(None, "Label of the set.", "TEXT", shown="the file's name")
 
@@ -115,13 +114,11 @@ class TransferOptions(SeedOptions):
 
     mode: str = option(
         "ticket",
-        "What is taken over; drop-projection takes off a projection onto the width of `dataset`.",
+        "What is taken over.",
         choices=("ticket", "drop-projection", "mask-only", "shuffled-mask", "random"),
         section="Transfer",
     )
-    fresh: str = option(
-        "sparse", "Layers made new: as sparse as those they replace, at random, or dense.", choices=("sparse", "dense")
-    )
+    fresh: str = option("sparse", "New layers: as sparse as those before, or dense.", choices=("sparse", "dense"))
     name: str | None = option(None, "Label of the new set.", "TEXT", shown="that of SET")
 
 
@@ -142,6 +139,4 @@ class TransferRequest(FolderOptions, CodeOptions, TransferOptions, DataOptions):
     """
 
     set: str | None = option(None, "Ticket set, or one of its rounds.", "SET[@ROUND]", argument=True, required=True)
-    start_provenance: str | None = option(
-        None, "What weights of `model` depend on that are no random draw.", choices=("data-free", "public")
-    )
+    start_provenance: str | None = option(None, "What weights of `model` depend on.", choices=("data-free", "public"))

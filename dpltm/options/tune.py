@@ -24,12 +24,7 @@ class TuneOptions(SeedOptions, MetricOptions, OptimizerOptions, DeltaOptions, Fe
         None, "Rounds of SET to try.", "R,R,...", shown="all but the dense one", section="Network"
     )
     for_records: int | None = option(
-        None,
-        "Public number of private records that the settings are for.",
-        "N",
-        required=True,
-        section="Private training",
-        within=COUNT,
+        None, "Public number of private records.", "N", required=True, section="Private training", within=COUNT
     )
     epsilon: float | None = option(None, "Budget of the private training.", "E", required=True, within=EPSILON)
     lr: str = option("0.5,1,2,4", "Step sizes to try.", "X,X,...", section="Settings to try")
@@ -60,7 +55,7 @@ class TuneRequest(NetworkOptions, LedgerOptions, TuneOptions, DataOptions):
     set: str | None = option(None, "Ticket set to tune for; without it, the whole network.", "SET", argument=True)
     model: str | None = option(
         None,
-        "Network where there is no SET, or the code of its own.",
+        "Network without SET, or code of the network of SET.",
         f"{network_metavar()}|{CODE}",
         shown="as in train",
         section="Network",

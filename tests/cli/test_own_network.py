@@ -10,6 +10,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from commands import LEDGER
+from dpltm.errors import CodeError
 
 NETS = """
 import torch
@@ -112,16 +113,16 @@ def test_weights_of_a_run_or_a_ticket_bring_its_lineage(cli):
         assert behind in Path(f"{number}.run/lineage.json").read_text()
 
 
-def test_a_file_that_raises_shows_its_own_traceback(nets, cli):
-    path = Path("../code/nets.py")
-    path.write_text("def early():\n    raise LookupError('of mine')\n\nearly()\n")
-    told = cli(f"{GENERATE} --model {nets}:Small --out a.tickets", code="nets.py")
-    first, *rest = told.err.splitlines()
-    assert told.code == 2
-    assert first == "error: --model: ../code/nets.py: raises LookupError: of mine"
-    assert rest[0] == "Traceback (most recent call last):"
-    assert ["nets.py" in line for line in rest if line.startswith("  File")] == [True, True]
-    assert rest[-1] == "LookupError: of mine"
+def test_a_file_that_raises_is_told_in_a_line_and_shown_where_one_looks_for_its_fault(nets, cli, monkeypatch):
+    Path("../code/nets.py").write_text("raise LookupError('of mine')\n")
+    command = f"{GENERATE} --model {nets}:Small --out a.tickets"
+    monkeypatch.delenv("DPLTM_DEBUG", raising=False)
+    told = cli(command)
+    assert (told.code, told.err) == (2, "error: --model: ../code/nets.py: raises LookupError: of mine\n")
+    monkeypatch.setenv("DPLTM_DEBUG", "1")
+    with pytest.raises(CodeError) as failed:
+        cli(command)
+    assert isinstance(failed.value.__cause__, LookupError)
 
 
 def test_the_working_folder_is_not_looked_through(nets, cli, monkeypatch):

@@ -108,23 +108,6 @@ def test_internal_errors_are_one_line(cli, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("loaded", [False, True])
-def test_an_interrupt_before_anything_could_be_entered_says_so(monkeypatch, capsys, loaded):
-    """While the libraries are loaded, no ledger has been opened."""
-
-    def interrupted(*_: object, **__: object) -> int:
-        raise KeyboardInterrupt
-
-    name = "dpltm.tickets.ledger_file"
-    monkeypatch.setattr(main.app, "main", interrupted)
-    monkeypatch.setitem(sys.modules, name, sys)
-    if not loaded:
-        monkeypatch.delitem(sys.modules, name)
-    assert main.run(["train"]) == 130
-    entered = "what the ledger entered stays entered" if loaded else "nothing was entered"
-    assert capsys.readouterr().err == f"error: interrupted; {entered}\n"
-
-
 # --- ranks: the same whatever their number, paid once; one ends all ---
 
 OPTIONS = ("--features unit:1 --centre 0.2 --model mlp --schedule cosine", "--eval-private 0.5")

@@ -70,7 +70,7 @@ loop:                                 | privacy ledger loop
 --schema none.toml: no such file      | {FIND} --schema none.toml
 --private: nothing in this schema     | {FIND} --schema s.toml
 --private, --from-public:             | datasets schema d.csv --from-public --private 1
---no-header: draft.toml says it       | {FIND} --no-header
+--schema, --no-header: both say       | {FIND} --no-header
 --records:                            | datasets schema d.csv --records 80
 --label b: the schema says that       | {FIND} --label b
 --test p.npz:                         | {FIND} --test p.npz
@@ -81,10 +81,10 @@ NAME|FILE is missing:                 | datasets info
 s:                                    | {ENCODE} --ledger s
 --ledger: the messages go there       | {ENCODE} --ledger new
 --out: file exists                    | {ENCODE} --out file
---dataset: d                          | {ENCODE} --dataset d.csv --schema s.toml
+--dataset: (4,) of d is not           | {ENCODE} --dataset d.csv --schema s.toml
 o.npz/m: cannot be written            | {ENCODE} --out o.npz/m
 --subset: a fraction picks owners     | {ENCODE} --subset 0.0:0.5
---messages: a file is named twice     | {LEARN} --messages s.msg,f/../s.msg
+--messages: two files hold the same   | {LEARN} --messages s.msg,f/../s.msg
 --out: s.toml exists                  | {TUNE} --out s.toml
 numbers.csv: its first line           | predict r --input numbers.csv -o p.csv
 --label y:                            | predict r --input x.npz --label y -o p.csv
@@ -123,8 +123,8 @@ r/model.safetensors: not a text       | privacy check r/model.safetensors
 --sampling-rate: follows from         | {ALLOCATED} --sampling-rate 0.1 --steps 9
 --sampling: allocation:3 is not from  | {ALLOCATED} --steps 2
 none.jsonl: no such ledger file       | privacy ledger none.jsonl
-/proc/none/l.jsonl: the ledger cannot | {SELECT} --ledger /proc/none/l.jsonl
-/proc/none/l.jsonl: the ledger cannot | {TRAIN} --out deep/new --ledger /proc/none/l.jsonl
+/proc/none/l.jsonl: cannot be written  | {SELECT} --ledger /proc/none/l.jsonl
+/proc/none/l.jsonl: cannot be written  | {TRAIN} --out deep/new --ledger /proc/none/l.jsonl
 """
 
 

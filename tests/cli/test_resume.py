@@ -454,7 +454,9 @@ def test_a_refused_checkpoint_says_how_to_begin_again(cli, stopped_at, refused):
     Path("c.toml").write_text(LONGER)
     assert stopped_at(ctrl_c, 14, RUN_IT).code == 130
     Path("o/.run.checkpoint/checkpoint.safetensors").write_bytes(b"not a checkpoint")
-    assert refused(RUN_IT).endswith("damaged; remove o/.run.checkpoint to begin again (what was spent stays spent)")
+    assert refused(RUN_IT).endswith(
+        "damaged; begin again without it: --fresh, or remove it (what was spent stays spent)"
+    )
     shutil.rmtree("o")
     assert cli(f"{RUN_IT} --ledger again.jsonl").code == 0
     Path("s.toml").write_text(ONE + DENSE)
@@ -464,7 +466,7 @@ def test_a_refused_checkpoint_says_how_to_begin_again(cli, stopped_at, refused):
     done = cli(f"{SWEEP} --json")
     assert done.code == 1
     (hole,) = json.loads(done.out)["arms"][0]["missing"]
-    assert hole["why"].endswith(f"damaged; remove {held} to begin again (what was spent stays spent)")
+    assert hole["why"].endswith("damaged; begin again without it: --fresh, or remove it (what was spent stays spent)")
     shutil.rmtree(held)
     assert cli(SWEEP).code == 0
     assert releases(PAID) == [NoisySgd, NoisySgd], "the first is on record still"

@@ -98,7 +98,7 @@ SHARED = ('"0.5:1.0"', '"0.25:0.75"')
         ((), {"train": "[tran]"}, "", "--config c.toml: unknown table or key 'tran'; known: [run], [generate], [select]"),
         ((), {"generate": 'out = "x"'}, "", "--config c.toml: [generate] out: decided by [run] here; set it there"),
         ((), {"train": "dense = true"}, "", "[train] dense: a run trains the winner; use dpltm train --dense for the whole"),
-        ((), {}, "--delta 0.01", "--delta: 0.01 is not between 0 and 1/n = 0.00139 for 719 records; take one well below it"),
+        ((), {}, "--delta 0.1", "--delta: 0.1 is not between 0 and 1/n = 0.00139 for 719 records or more"),
         ((), {}, "--out pub", "--out: pub exists already; choose another name or remove it first"),
         ((), {}, "--split 0.01 --dry-run", "--epsilon, --split: 0.01 of 2 is too little for the training; raise --epsilon"),
         ((), {}, "--seeds 2", "--seeds: of a recipe, and c.toml is none (it has no table [recipe]); leave it out"),

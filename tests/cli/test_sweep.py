@@ -107,7 +107,7 @@ def test_a_failed_member_leaves_a_hole(sweep: Callable[..., dict[str, Any]], cwd
     body = sweep(broken, code=1)
     assert (body["finished"], body["members"], body["arms"][0]["count"]) == (2, 4, 2)
     assert [hole["seed"] for hole in body["arms"][1]["missing"]] == [0, 1]
-    assert "not signals" in body["arms"][1]["missing"][0]["why"]
+    assert "takes signals, (steps, channels), of 32 steps" in body["arms"][1]["missing"][0]["why"]
     assert body["arms"][1]["mean"] is None
     assert "HOLE" in (cwd / "r.sweep/results.md").read_text()
     assert sweep(broken.replace('"wavelets"', '"unit"'))["finished"] == 4

@@ -85,7 +85,7 @@ def test_other_documents(raw):
     raw.edit(R / "config.json", signed=False, format="dpltm-ticket-set")
     assert told(load_run, R) == "r/config.json: not a document of format 'dpltm-run'"
     (R / "config.json").unlink()
-    assert told(load_run, R) == "r: not a run (no config.json in it); name a folder made by dpltm train --out r"
+    assert told(load_run, R) == "r: not a run (no config.json in it); name a folder made by dpltm train"
 
 
 def test_a_pruned_weight_that_is_not_zero(raw, tickets):
@@ -106,7 +106,7 @@ def test_of_a_training_without_an_audit_there_is_nothing(tmp_path):
     assert read_observations(Path("other"), 3) is None
 
 
-@pytest.mark.parametrize("count", [0, -1, True, 2.0, "3", 2**40])
+@pytest.mark.parametrize("count", [0, -1, True, 2.0, "3"])
 def test_a_number_that_is_none(count):
     assert told(read_observations, Path(), count) == "config.json: audit is not a number of canaries"
 

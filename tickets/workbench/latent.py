@@ -8,8 +8,8 @@ server's side, which sees no record, so nothing there costs anything more.
 
 from __future__ import annotations
 
+import contextlib
 import math
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ from dpltm.local.latent import (
     SchemeRequest,
     TrainRequest,
 )
-from dpltm.local.scheme import ROWS, BitStrings, FixedPoint, Scheme, channel_statistics, public_statistics
+from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, channel_statistics, public_statistics
 from dpltm.local.server import Messages, best_codebook, nearest_mean
 from dpltm.networks import ModelSpec, build, for_inputs, kind_name
 from dpltm.networks.evaluation import accuracy, check_no_target
@@ -46,10 +46,10 @@ from dpltm.networks.full_precision import threads
 from dpltm.networks.kind import MAX_FEATURES
 from dpltm.networks.masks import Mask, network_id
 from dpltm.networks.state import weights_of
-from dpltm.options import EPSILON, parse_numbers, recorded
+from dpltm.options import EPSILON, Options, parse_numbers, recorded
 from dpltm.options.data import DataOptions
 from dpltm.privacy.account import Account
-from dpltm.privacy.entry import Entry, Id, Lineage, Secret, lineage_from_json, lineage_of, to_json, value_from_json
+from dpltm.privacy.entry import Entry, Lineage, Secret, lineage_from_json, lineage_of, to_json, value_from_json
 from dpltm.privacy.ledger import Ledger, canonical
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Once, pay, price
@@ -62,11 +62,11 @@ from dpltm.records.catalogue import catalogue
 from dpltm.records.dataset import Dataset
 from dpltm.records.notes import bounds_notes, unit_notes
 from dpltm.records.settle import check_delta
-from dpltm.records.split import Public, Split
+from dpltm.records.split import Public
 from dpltm.tickets import files
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
-from dpltm.tickets.run import environment, write_metrics, write_network, write_run
+from dpltm.tickets.run import environment, write_config, write_metrics, write_network
 from dpltm.tickets.tensors import read_tensors, write_tensors
 from dpltm.tickets.workbench.records import open_dataset
 
@@ -79,29 +79,25 @@ def claim(request: EpsilonRequest, progress: Progress = SILENT) -> dict[str, Any
     Neighbours are any two records. It is the answer of ``dpltm latent epsilon``, which needs no file.
     """
     del progress
-    label = request.label_epsilon or 0.0
+    epsilon, label, copies = request.epsilon or 0.0, request.label_epsilon or 0.0, request.copies
     protocol = PROTOCOLS[request.protocol]
-    bits = channel(protocol.name, request.bits or 0, request.epsilon or 0.0, request.alpha)
-    notes = ["neighbours are any two records (replace-one); what a server does with the bits costs nothing more"]
-    if protocol.one_hot and not request.one_hot:
-        notes.append(
-            f"{protocol.name} claims its epsilon for strings with a single 1 (`one_hot`); these are any strings"
-        )
-    if protocol.caveat:
-        notes.append(protocol.caveat)
-    if request.label_epsilon is None:
-        notes.append("the label is not counted: it is public, or its `label_epsilon` adds to this")
-    if request.copies > 1:
-        notes.append(
-            f"{request.copies} copies of a record are {request.copies} releases, which the claim does not count"
-        )
+    bits = channel(protocol.name, request.bits or 0, epsilon, request.alpha)
+    p, q = bits.probabilities()
+    beyond = f"{protocol.name} claims its epsilon for strings with a single 1 (`one_hot`); these are any strings"
+    due = {
+        "neighbours are any two records (replace-one); what a server does with the bits costs nothing more": True,
+        beyond: protocol.one_hot and not request.one_hot,
+        protocol.caveat: protocol.caveat != "",
+        "the label is not counted: it is public, or its `label_epsilon` adds to this": request.label_epsilon is None,
+        f"{copies} copies of a record are {copies} releases, which the claim does not count": copies > 1,
+    }
     return {
         **asdict(request),
-        "p": [bit.chances[0] for bit in bits.pattern],
-        "q": [bit.chances[1] for bit in bits.pattern],
-        "nominal": (request.epsilon or 0.0) + label,
-        "certified": request.copies * (bits.certified(request.one_hot) + label),
-        "notes": notes,
+        "p": p[: len(bits.pattern)].tolist(),
+        "q": q[: len(bits.pattern)].tolist(),
+        "nominal": epsilon + label,
+        "certified": copies * (bits.certified(request.one_hot) + label),
+        "notes": [note for note, is_due in due.items() if is_due],
     }
 
 
@@ -119,28 +115,36 @@ def answer_of(options: SchemeOptions, values: int = 1, classes: int = 2) -> BitS
         raise InputError("`features`: none leaves values as they are, whose scale differs; take unit")
     epsilon = options.epsilon or 0.0
     if options.protocol == CODEBOOK.name:
-        for name in ("alpha", "format", "label_epsilon"):
-            if getattr(options, name) is not None:
-                raise InputError(
-                    f"`{name}`: of bits; a codebook has one epsilon for the whole record, so leave it out"
-                )
+        _leave_out(options, "alpha", "format", "label_epsilon")
         return best_codebook(values, classes, epsilon)
     bits = parse_numbers("format", options.format or "0,0")
     if len(bits) != 2 or not all(part.is_integer() for part in bits):
         raise InputError(f"`format`: {options.format!r} is not of the form WHOLE,FRACTION, such as 4,5")
     form = FixedPoint(int(bits[0]), int(bits[1]))
-    if options.label_epsilon is None:
-        raise InputError(
-            "`label_epsilon` is missing: what the response that sends the label may spend, such as 1; or public, if labels"
-            " are no secret"
-        )
-    try:
-        label = None if options.label_epsilon == "public" else float(options.label_epsilon)
-    except ValueError:
-        raise InputError(f"`label_epsilon`: {options.label_epsilon!r:.40} is neither a number nor public") from None
-    if label is not None and label not in EPSILON:
-        raise InputError("label_epsilon", label, EPSILON.describe("a number"))
+    label = _label_epsilon(options.label_epsilon)
     return BitStrings(values, classes, form, options.protocol, epsilon, options.alpha, label)
+
+
+def _leave_out(options: Options, *names: str) -> None:
+    """Raise InputError for options of bits, where what is sent is one index of a codebook."""
+    for name in names:
+        if getattr(options, name) is not None:
+            raise InputError(
+                f"`{name}`: of bits; a codebook sends one index, and makes a linear network; leave it out"
+            )
+
+
+def _label_epsilon(text: str | None) -> float | None:
+    """Epsilon of the response that sends the label; None for public ones."""
+    if text == "public":
+        return None
+    with contextlib.suppress(TypeError, ValueError):
+        if (epsilon := float(text or "")) in EPSILON:
+            return epsilon
+    raise InputError(
+        f"`label_epsilon`: {text!r:.40} is not what the response that sends the label may spend, such as 1; nor public, if"
+        " labels are no secret"
+    )
 
 
 def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progress: Progress = SILENT) -> Scheme:
@@ -159,10 +163,10 @@ def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progres
     assert feature_map is not None
     if isinstance(answer, BitStrings) and answer.channel.bits > MAX_FEATURES:
         raise InputError(
-            f"`format`: {width:,} features make {answer.channel.bits:,} bits, and no network takes more than"
-            f" {MAX_FEATURES:,}; send fewer bits of each, or take other `features`"
+            f"`format`: {answer.channel.bits:,} bits of {width:,} `features` are more than the {MAX_FEATURES:,} that a"
+            " network takes; send fewer"
         )
-    lineage = ledger.declare_public(public, "a scheme of local privacy")
+    lineage = public.lineage | ledger.declare_once(*ledger.public(public, "a scheme of local privacy"))
     x = public.train.open(ledger.declared(public)).x
     if feature_map.base.channels:
         progress.say(f"fitting features to {public.name}")
@@ -214,21 +218,18 @@ def encoding(
         raise InputError(
             "`unit_column`: a message is of one record, and those of a person add up; give a file with one row a person"
         )
-    if dataset.part.cut in ("record", "person"):
+    if dataset.hold_out or dataset.part.cut in ("record", "person"):
         raise InputError(
-            "`subset`: a fraction picks owners by a hash of what they hold, so whoever sends a message would tell something"
-            " by sending one; encode all records, or those at places of a named dataset"
-        )
-    if dataset.hold_out:
-        raise InputError(
-            "`test`: a fraction picks owners by a hash of what they hold, as `subset` would; leave it out"
+            f"`{'test' if dataset.hold_out else 'subset'}`: a fraction picks owners by a hash of what they hold, so whoever"
+            " sends a message would tell something by sending one; encode all records, or those at places of a named dataset"
         )
     if options.augment and (len(dataset.train.shape) not in (2, 3) or dataset.tables):
         raise InputError(f"`augment`: moves images, and a record here is of shape {dataset.train.shape}; leave it out")
-    clear = "" if not scheme.answer.labels_are_public else ", labels declared public"
-    count = "one message" if not options.augment else f"{1 + options.augment} messages"
+    copies = 1 + options.augment
+    count = "one message" if copies == 1 else f"{copies} messages"
+    clear = ", labels declared public" if scheme.answer.labels_are_public else ""
     words = f"{count} of each record by {scheme.answer.protocol}{clear}"
-    guarantees = (Guarantee(scheme.answer.certified, adjacency="replace-one"),) * (1 + options.augment)
+    guarantees = (Guarantee(scheme.answer.certified, adjacency="replace-one"),) * copies
     entry = Entry("local", ledger.part(dataset), guarantees, words, unit=dataset.unit)
 
     def drawn(secret: Secret) -> Iterator[np.ndarray]:
@@ -243,16 +244,14 @@ def encoding(
 def _check_fits(scheme: Scheme, dataset: Dataset) -> None:
     """Raise InputError unless records of the dataset are of the shape, range and classes that were agreed on."""
     agreed = scheme.feature_map
-    bounds = tuple(float(bound) for bound in dataset.bounds)
-    for what, option, theirs, ours in (
-        ("shape", "dataset", dataset.train.shape, agreed.shape),
-        ("bounds", "bounds", bounds, agreed.bounds),
-        ("classes", "classes", dataset.classes, scheme.answer.classes),
+    for option, theirs, ours in (
+        ("dataset", dataset.train.shape, agreed.shape),
+        ("bounds", tuple(map(float, dataset.bounds)), agreed.bounds),
+        ("classes", dataset.classes, scheme.answer.classes),
     ):
         if theirs != ours:
             raise InputError(
-                f"`{option}`: {dataset.name} has {what} {theirs}, and the scheme was made for {ours}; take records like"
-                " those"
+                f"`{option}`: {theirs} of {dataset.name} is not the scheme's {ours}; take records like those it is of"
             )
 
 
@@ -265,7 +264,7 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
         raise InputError("`ledger`: the messages go there; name another file")
     scheme = load_scheme(Path(request.scheme or ""))
     unsaid = (request.classes, request.target_bounds, request.schema) == (None, None, None)
-    if unsaid and catalogue().get(request.dataset or "") is None:
+    if unsaid and request.dataset not in catalogue():
         request = replace(request, classes=scheme.answer.classes)  # owners need not know which classes others have
     dataset = open_dataset(request, for_training=False)
     check_no_target(dataset, "latent encode")
@@ -276,7 +275,7 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
         account = price(plan, ledger.book)
     else:
         paid = pay(lambda *_: plan, ledger)
-        account = ledger.book.own_account(paid.lineage) if own else paid.account
+        account = ledger.book.account(paid.lineage, own=True) if own else paid.account
         write_messages(out, scheme, records, next(paid.values), paid.lineage)
         progress.say(f"wrote {out}")
     size = "the number of messages shows how many records there are"
@@ -323,14 +322,13 @@ def messages_of_one(lineage: Lineage) -> int:
 
     A record that has messages in several ledgers is not known: each ledger is another owner's.
     """
-    sent: dict[Id, list[Entry]] = {}
-    for entry in lineage.entries:
-        if entry.kind == "local":
-            sent.setdefault(entry.home, []).append(entry)
-    accounts = (Account(tuple(entries), home, unit=entries[0].unit) for home, entries in sent.items())
-    return max(
-        (sum(len(entry.mechanisms) for entry in piece) for account in accounts for piece in account.pieces), default=1
-    )
+    entries = [entry for entry in lineage.entries if entry.kind == "local"]
+    most = 1
+    for home in {entry.home for entry in entries}:
+        own = tuple(entry for entry in entries if entry.home == home)
+        pieces = Account(own, home, unit=own[0].unit).pieces
+        most = max([most, *(sum(len(entry.mechanisms) for entry in piece) for piece in pieces)])
+    return most
 
 
 def learn(
@@ -352,44 +350,34 @@ def learn(
         InputError: messages that count twice; options that are out of range, or contradict the scheme; test records that are
             not like those of the scheme; training that diverged.
     """
-    answer = scheme.answer
-    records = sum(map(len, received))
-    heads = [bytes(rows[:COMPARED_ROWS]) for rows in received if rows.size >= MIN_COMPARED_BYTES]
+    answer, rows = scheme.answer, np.concatenate(received)
+    heads = [bytes(part[:COMPARED_ROWS]) for part in received if part.size >= MIN_COMPARED_BYTES]
     if len(set(heads)) != len(heads):
         raise InputError("`messages`: two files hold the same messages; every message counts once")
     spec = network(answer, options)
-    if not isinstance(answer, Codebook) and options.batch_size > records:
-        raise InputError(f"`batch_size`: {options.batch_size} is not from 1 to {records}, the messages at hand")
-    measured_on = None
-    if test is not None:
-        _check_fits(scheme, test)
-        if test.test is None:
-            raise InputError(f"`test`: {test.name} has no test split; name a dataset that has one")
-        measured_on = _of_test(scheme, test.test, options, progress)
+    if isinstance(answer, BitStrings) and options.batch_size > len(rows):
+        raise InputError(f"`batch_size`: {options.batch_size} is not from 1 to {len(rows)}, the messages at hand")
+    tested = None if test is None else _test_records(scheme, test, options, progress)
     began = time.perf_counter()
-    rows = np.concatenate(received)
     model = build(spec, options.seed)
     certified, training, metrics = most * answer.certified, None, []
     if isinstance(answer, Codebook):
         model.load_state_dict(nearest_mean(answer, rows))
     else:
-        sent = Messages(rows, answer, inputs=options.inputs)
+        messages = Messages(rows, answer, inputs=options.inputs)
         epsilon = json_figure(certified)
-        metrics = [line | {"epsilon": epsilon} for line in _train(model, sent, options, measured_on, progress)]
-        few = Messages(rows[:ROWS_SEEN], answer, inputs=options.inputs)
-        training = accuracy(model, few, few.labels, chunk=CHUNK)
+        metrics = [line | {"epsilon": epsilon} for line in _train(model, messages, options, tested, progress)]
+        first = Messages(rows[:ROWS_SEEN], answer, inputs=options.inputs)
+        training = accuracy(model, first, first.labels, chunk=CHUNK)
     seconds = time.perf_counter() - began
     check_trained(weights_of(model))
-    notes = [*bounds_notes(test, "agree on a scheme with others"), *scheme.notes]
-    notes.append(
-        "the figures are those of one message; of a record that is in several they add up, in its owner's ledger"
-        if most == 1
-        else f"{most} messages of one record are among these, and the figures are of all of them"
-    )
+    several = f"{most} messages of one record are among these, and the figures are of all of them"
+    alone = "the figures are those of one message; of a record that is in several they add up, in its owner's ledger"
+    notes = [*bounds_notes(test, "agree on a scheme with others"), *scheme.notes, alone if most == 1 else several]
     if isinstance(answer, Codebook) and answer.labels == "signed":
         notes.append("classes are taken to be equally frequent: messages of this epsilon do not tell")
     facts = {
-        "records": records,
+        "records": len(rows),
         "model": spec.text,
         "width": spec.features,
         "protocol": answer.protocol,
@@ -397,7 +385,7 @@ def learn(
         "certified": certified,
         "seconds": seconds,
         "training": training,
-        "accuracy": None if measured_on is None else accuracy(model, *measured_on[::2], chunk=CHUNK),
+        "accuracy": tested and accuracy(model, *tested[::2], chunk=CHUNK),
         "randomised": metrics[-1]["accuracy"] if metrics else None,
         "notes": notes,
     }
@@ -405,19 +393,19 @@ def learn(
 
 
 def _train(
-    model: nn.Module, sent: Messages, options: TrainRequest, measured_on: Asked | None, progress: Progress
+    model: nn.Module, messages: Messages, options: TrainRequest, tested: Tested | None, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     """Train on messages of bits; yield steps and accuracy on randomised test records after whole epochs."""
-    done, epoch = 0, len(sent) // options.batch_size
-    steps = max(1, round(options.epochs * len(sent) / options.batch_size))
+    done, epoch = 0, len(messages) // options.batch_size
+    steps = max(1, round(options.epochs * len(messages) / options.batch_size))
     draw = torch.Generator().manual_seed(options.seed + 2**32)
-    batches = shuffled_batches(len(sent), options.batch_size, draw)
-    records = (sent, sent.labels)
-    share = min(1.0, FEW_BITS / sent[:1].shape[1]) if options.inputs == "bits" else 1.0
+    batches = shuffled_batches(len(messages), options.batch_size, draw)
+    records = (messages, messages.labels)
+    share = min(1.0, FEW_BITS / messages[:1].shape[1]) if options.inputs == "bits" else 1.0
     descent: float | Optimizer = options.lr or share * STEP_SIZES[options.optimizer]
     if options.optimizer != "sgd":
         descent = getattr(torch.optim, options.optimizer.capitalize())(model.parameters(), descent)
-    left_out = list(model.children())[-1].register_forward_pre_hook(
+    dropped = list(model.children())[-1].register_forward_pre_hook(
         lambda layer, batch: functional.dropout(batch[0], options.dropout, layer.training)
     )
     with progress.progress("training on messages", steps) as step, threads(options.threads), torch.random.fork_rng([]):
@@ -425,19 +413,14 @@ def _train(
         for end in (*range(epoch, steps, epoch * math.ceil(steps / epoch / MAX_POINTS)), steps):
             watch = lambda taken, start=done: step(start + taken, "no more epsilon is spent")  # noqa: E731
             train_plain(model, Mask.dense(model), records, batches, end - done, descent, watch)
-            yield {"step": (done := end), "accuracy": measured_on and accuracy(model, *measured_on[1:], chunk=CHUNK)}
-    left_out.remove()
+            yield {"step": (done := end), "accuracy": tested and accuracy(model, *tested[1:], chunk=CHUNK)}
+    dropped.remove()
 
 
 def network(answer: BitStrings | Codebook, options: TrainRequest) -> ModelSpec:
     """Return the network: a linear one for a codebook, since all that its messages tell is in the means of classes."""
     if isinstance(answer, Codebook):
-        if options.inputs is not None:
-            raise InputError("`inputs`: of bits; messages of a codebook are no bits, so leave it out")
-        if options.model is not None:
-            raise InputError(
-                "`model`: messages of a codebook tell the means of classes, hence a linear network; leave it out"
-            )
+        _leave_out(options, "inputs", "model")
         return ModelSpec("mlp", answer.values, answer.classes)
     name = options.model or "mlp:128"
     if kind_name(name) not in for_inputs("vectors"):
@@ -445,18 +428,19 @@ def network(answer: BitStrings | Codebook, options: TrainRequest) -> ModelSpec:
     return ModelSpec(name, answer.channel.bits, answer.classes)
 
 
-Asked = tuple[Inputs, Inputs, Tensor]
+Tested = tuple[Inputs, Inputs, Tensor]
 """Public test records as a network takes them, as they are and, of bits, randomised as the private ones were; labels."""
 
 
-def _of_test(scheme: Scheme, test: Split, options: TrainRequest, progress: Progress) -> Asked:
-    answer, blocks = scheme.answer, list[np.ndarray]()
-    x, y = test.open(Public("accuracy of what a server learned, which has no ledger"))
-    with progress.progress("features of the test records", len(test)) as step:
-        for start in range(0, len(test), ROWS):
-            blocks.append(scheme.scores(x[start : start + ROWS]))
-            step(min(start + ROWS, len(test)))
-    scores, labels = np.concatenate(blocks), torch.tensor(y)  # labels as they are, not those of messages
+def _test_records(scheme: Scheme, test: Dataset, options: TrainRequest, progress: Progress) -> Tested:
+    _check_fits(scheme, test)
+    if test.test is None:
+        raise InputError(f"`test`: {test.name} has no test split; name a dataset that has one")
+    answer = scheme.answer
+    x, y = test.test.open(Public("accuracy of what a server learned, which has no ledger"))
+    with progress.progress("features of the test records", len(x)) as step:
+        scores = scheme.scores(x, step)
+    labels = torch.tensor(y)  # as they are, not those of messages
     if isinstance(answer, Codebook):
         return torch.from_numpy(scores), torch.zeros(0), labels
     as_is = Messages(answer.without_coins(scores, y), answer, randomised=False, inputs=options.inputs)
@@ -487,16 +471,12 @@ def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _message_files(text: str) -> list[Path]:
-    """Return the files that are named, and those that end in .msg in folders that are named; each once."""
+    """Return the files that are named, and those that end in .msg in folders that are named."""
     paths: list[Path] = []
-    for name in text.split(","):
-        path = Path(name)
-        inside = sorted(path.glob("*.msg")) if path.is_dir() else [path]
-        if not name or not inside:
-            raise InputError(f"`messages`: {name!r:.80} is no file, and no folder with files that end in .msg")
-        paths += inside
-    if len({os.path.realpath(path) for path in paths}) != len(paths):
-        raise InputError("`messages`: a file is named twice; every message counts once")
+    for path in map(Path, text.split(",")):
+        paths += sorted(path.glob("*.msg")) if path.is_dir() else [path]
+    if not paths:
+        raise InputError(f"`messages`: {text:.80} holds no file that ends in .msg")
     return paths
 
 
@@ -547,11 +527,11 @@ def load_scheme(path: Path) -> Scheme:
         scheme = Scheme(feature_map, **statistics, answer=answer, lineage=lineage)
     except InputError as error:
         raise ArtifactError(f"{where}: {error}") from None
-    if scheme.id != body["id"]:
-        raise ArtifactError(f"{where}: the id does not match; it is damaged or was changed")
-    for name, figure in {"nominal": answer.nominal, "certified": answer.certified}.items():
-        if not isinstance(body[name], float) or not math.isclose(body[name], figure, rel_tol=1e-9):
-            raise ArtifactError(f"{where}: {name} is not what the answer comes to; it was changed")
+    figures = [body[name] if isinstance(body[name], float) else math.nan for name in ("nominal", "certified")]
+    if scheme.id != body["id"] or not np.allclose(figures, (answer.nominal, answer.certified), 1e-9, 0):
+        raise ArtifactError(
+            f"{where}: id, nominal or certified is not that of the answer; it is damaged or was changed"
+        )
     if lineage != lineage | feature_map.lineage:
         raise ArtifactError(f"{where}: its lineage lacks what its features were made from")
     return scheme
@@ -576,28 +556,20 @@ class Received:
 
 def write_messages(target: Path, scheme: Scheme, records: int, blocks: Iterable[np.ndarray], lineage: Lineage) -> None:
     """Write a file of messages, which travel from owners to the server, some at a time."""
-    header = {
-        "scheme": scheme.id,
-        "records": records,
-        "record_bytes": scheme.answer.record_bytes,
-        "lineage": to_json(lineage),
-    }
-    text = canonical(_MESSAGES.sealed(header)).encode()
-    with files.new_file(target) as staging:
-        with staging.open("wb") as stream:
-            stream.write(MAGIC + len(text).to_bytes(8, "little") + text)
-            for block in blocks:
-                stream.write(np.ascontiguousarray(block).data)
-        assert staging.stat().st_size == 16 + len(text) + records * scheme.answer.record_bytes
+    header = {"scheme": scheme.id, "records": records, "record_bytes": scheme.answer.record_bytes}
+    text = canonical(_MESSAGES.sealed({**header, "lineage": to_json(lineage)})).encode()
+    with files.new_file(target) as staging, staging.open("wb") as stream:
+        stream.write(MAGIC + len(text).to_bytes(8, "little") + text)
+        for block in blocks:
+            stream.write(np.ascontiguousarray(block).data)
 
 
 def read_messages(path: Path, scheme: Scheme) -> Received:
     """Return messages that :func:`write_messages` wrote."""
-    start = files.read_bytes(path, sys.maxsize, links=True, first=16)
-    length = int.from_bytes(start[8:], "little")
-    if start[:8] != MAGIC or len(start) < 16 or length > files.MAX_LINEAGE:
-        raise ArtifactError(f"{path}: not a file of messages; make one with dpltm latent encode")
     data = files.read_bytes(path, sys.maxsize, links=True)
+    length = int.from_bytes(data[8:16], "little")
+    if data[:8] != MAGIC or len(data) < 16 or length > files.MAX_LINEAGE:
+        raise ArtifactError(f"{path}: not a file of messages; make one with dpltm latent encode")
     header = _MESSAGES.checked(path, files.parse_json(path, data[16 : 16 + length]))
     if header["scheme"] != scheme.id:
         raise ArtifactError(
@@ -622,17 +594,15 @@ def save_learned(target: Path, scheme: Scheme, learned: Learned, result: Mapping
     From a codebook it is a run like any other, whose network takes features. From bits it is one on messages: its folder
     has no ``config.json``.
     """
-    spec, model = learned.spec, learned.model
-    mask = Mask.dense(model)
+    spec, model, mask = learned.spec, learned.model, Mask.dense(learned.model)
     with files.new_folder(target) as folder:
         stated = {"format": "dpltm-latent-run", "schema": 2, "scheme": scheme.id}
         files.write_json(folder / "result.json", {**result, **stated})
+        files.write_json(folder / "environment.json", environment())
+        write_network(folder, model, mask)
+        write_metrics(folder, learned.metrics)
         if isinstance(scheme.answer, Codebook):
-            settings = {"model": spec.text, "features": spec.features, "classes": spec.classes}
-            config = {**settings, "bounds": list(scheme.feature_map.bounds), "scheme": scheme.id}
-            write_run(folder, config, model, mask, (), scheme.feature_map)
-        else:
-            files.write_json(folder / "environment.json", environment())
-            write_network(folder, model, mask)
-            write_metrics(folder, learned.metrics)
+            config = {"model": spec.text, "features": spec.features, "classes": spec.classes, "scheme": scheme.id}
+            config |= {"bounds": list(scheme.feature_map.bounds), "feature_map": write_map(folder, scheme.feature_map)}
+            write_config(folder, config)
         files.write_lineage(folder, lineage, network_id(model, mask))

@@ -31,7 +31,6 @@ from dpltm.options import resolve
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.options.select import reads_no_records
 from dpltm.options.train import TrainRequest
-from dpltm.privacy.checkpoint import begun_again_by
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import Part, lineage_from_json, lineage_of, to_json, value_from_json
 from dpltm.privacy.ledger import Ledger
@@ -41,7 +40,7 @@ from dpltm.progress import SILENT, Progress
 from dpltm.reports.wording import all_terms, markdown
 from dpltm.tickets import files
 from dpltm.tickets.charts import ACCURACY, Chart, Metrics, Series, accuracy_over_steps, read_metrics, write_charts
-from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
+from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.ledger_file import BESIDE, open_ledger
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set, split_round
@@ -216,8 +215,7 @@ class TrialRunner:
         request_class, _ = COMMANDS[name]
         if "ledger" in request_class.__dataclass_fields__ and not (name == "select" and reads_no_records(section)):
             decided = {**decided, "ledger": self.ledger, "population": self.population}
-        with begun_again_by(f"remove {checkpoint_path(Path(decided.get('out', '')))} to begin again"):
-            return self.stages[name](resolve(request_class, decided, section), self.progress)
+        return self.stages[name](resolve(request_class, decided, section), self.progress)
 
     def _set(self, shared: Shared) -> Path:
         """Return the folder of a set; refused where it is not what the recipe asks for: that decides what is certified."""

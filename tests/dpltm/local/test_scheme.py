@@ -348,16 +348,6 @@ def test_codewords_are_those_of_the_format(values):
     np.testing.assert_array_equal(signs.ravel(), np.where(lowest, 1, -1))
 
 
-@pytest.mark.parametrize("kind", ["u1", "i1", "i4"])
-def test_labels_of_any_whole_kind_mean_the_same(kind):
-    """256 candidates a class: indices of the last class do not fit into what labels come in."""
-    found = best_codebook(6, 100, 8.0)
-    x, y = records(40, 6)[0], np.arange(60, 100)
-    rows = found.randomise(x, y.astype(kind), FastSource(0))
-    np.testing.assert_array_equal(rows, found.randomise(x, y, FastSource(0)))
-    assert (parts(rows)[1] // 256 == y).mean() > 0.5
-
-
 def test_a_frequent_class_is_not_shunned():
     """Two classes in opposite directions, nine to one: nearest means are right about both."""
     generator, count = np.random.default_rng(0), 5_000
@@ -374,18 +364,6 @@ def test_a_frequent_class_is_not_shunned():
 def test_what_is_no_codebook():
     assert refused(Codebook, 4, 3, 0.0, "signed", 1) == "`epsilon`: 0 is not a positive number up to 10000"
     assert refused(Codebook, 4, 3, 1.0, "signed", 129) == "Expected 129 near candidates from 1 to 128"
-
-
-@pytest.mark.parametrize(
-    ("value", "label", "said"),
-    [
-        (np.inf, 0, "values: some are not finite numbers; what cannot be compared cannot be encoded"),
-        (0.0, 0.0, "Expected labels that are whole numbers, not float64"),
-        (0.0, 3, "Expected labels from 0 to 2, not 3 to 3"),
-    ],
-)
-def test_what_is_no_record(value, label, said):
-    assert refused(SIGNED.randomise, np.full((1, 6), value), np.array([label]), FastSource(0)) == said
 
 
 def test_what_is_no_message():

@@ -30,7 +30,6 @@ def generation(**given) -> GenerateOptions:
         ({"prune": (0.3,)}, {"prune": "0.3"}),
         ({"prune": 0.25}, {"prune": "0.25"}),
         ({"reveal": True}, {"reveal": True}),
-        ({"reveal": np.True_}, {"reveal": True}),
         ({"iterations": None}, {}),
     ],
 )
@@ -93,6 +92,6 @@ def test_the_range_of_an_option_holds_wherever_its_value_is_from(cls, given, exp
 
 
 def test_what_is_needed_is_missed_wherever_it_should_be_from():
-    message = "`for_records` is missing: Public number of private records that the settings are for."
+    message = "`for_records` is missing: Public number of private records."
     assert refused(arguments, TuneOptions, {"epsilon": 1.0}) == message
     assert refused(resolve, TuneOptions, {}, {"epsilon": 1.0}) == message

@@ -276,7 +276,7 @@ def test_a_loop_that_differs_is_refused_by_name(changes: dict[str, Any], named: 
     message = refused(Run, first.loop.ledger, state, **changes)
     assert message.startswith("checkpoint: an interrupted attempt was begun ")
     assert named in message
-    assert "or make a loop that pays anew" in message
+    assert "or begin again without it" in message
     assert [entry.kind for entry in first.loop.ledger.entries] == ["release", "drawn"]
 
 
@@ -310,7 +310,7 @@ def test_what_is_refused() -> None:
     assert refused(plain.state_dict) == said
     loop = made(first.loop.ledger)
     for broken in ({}, {**state, "of": 3}, "state", None):
-        damaged = "checkpoint: damaged, or of another version; make a loop that pays anew"
+        damaged = "checkpoint: damaged, or of another version; begin again without it: `fresh`, or remove it"
         assert refused(loop.load_state_dict, broken, kind=ArtifactError) == damaged
     other = {**state, "id": first.loop.ledger.declare(OTHER)[0].id}
     for strange in (other, {**state, "id": "00"}):

@@ -46,7 +46,7 @@ NO_EPS1 = 'select = { rule = "smallest-within", eps1 = 5.0 }'
         (DRAWN + NO_EPS1, "`eps1`"),
         (ARM + LATENT, "`alpha`"),
         (ARM + LATENT.replace("alpha = 3.0", 'features = "unit"').replace("} }", '}, train = { inputs = "bits" } }'),
-         "[[arm]] 'x' latent.train: `inputs`: of bits; messages of a codebook are no bits"),
+         "[[arm]] 'x' latent.train: `inputs`: of bits; a codebook sends one index"),
         # what contradicts another table
         (DRAWN + "train = { epsilon = 1.0 }\nselect = { eps1 = 1.5 }", "leaves nothing of the budget 1"),
         (DRAWN + "train = { epsilon = 1.0 }\nselect = { eps1 = 0.5, reveal = true }", "`reveal`: releases scores"),
@@ -193,10 +193,10 @@ def test_what_each_arm_trains_on() -> None:
         ('[[arm]]\nname = "x"\ntickets = "c"\nround = 1\n[tickets.c]\ndataset = "digits"\nsubset = "0.0:0.5"\n'
          'model = "mlp:4"\nprovenance = "public"\nrounds = 60\n', "[tickets.c] `prune`: the rates are too small"),
         (ARM + 'tickets = "c"\nround = 1\n[tickets.c]\nfrom = "a"\ndataset = "digits"\nmode = "drop-projection"\n',
-         "[tickets.c] `mode`: 'mlp:4' has no projection to drop"),
+         "[tickets.c] `mode`: 'mlp:4' has no projection onto 64 numbers"),
         (ARM + 'tickets = "d"\nround = 1\n[tickets.d]\nfrom = "c"\ndataset = "digits"\nmode = "drop-projection"\n'
          '[tickets.c]\ndataset = "digits"\nsubset = "0.0:0.5"\nmodel = "mlp:project63,4"\nprovenance = "public"\n'
-         'rounds = 1\n', "[tickets.d] `mode`: mlp:project63,4 projects onto 63 numbers, and these records have 64"),
+         'rounds = 1\n', "[tickets.d] `mode`: 'mlp:project63,4' has no projection onto 64 numbers"),
         (ARM + 'tickets = "c"\nround = 1\n[tickets.c]\nfrom = "a"\ndataset = "FOLDER/alone.npz"\nclasses = 11\n'
          'bounds = "0,16"\n', "[[arm]] 'x' train c: its network has 11 classes, but digits"),
     ],
