@@ -365,7 +365,8 @@ class TicketEstimator(BaseEstimator):
             with self._naming():
                 _refuse(others)
                 self._check_scores(units)
-                dataset = self._dataset(*self._validated(X, y), units)
+                x, targets = self._validated(X, y)
+                dataset = self._dataset(x, targets, units)
                 try:
                     self.run_ = self._train(dataset)
                 except Begun:  # another worker was first with a new ledger file; nothing was entered here
