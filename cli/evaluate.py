@@ -28,11 +28,11 @@ from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
 from dpltm.privacy.describe import figure, guarantee
 from dpltm.progress import Progress
-from dpltm.records.files import TABLES, kind_of, reading, stem_of, suffix_of
+from dpltm.records import tables
+from dpltm.records.files import TABLES, reading, stem_of, suffix_of
 from dpltm.records.input_parts import shown
 from dpltm.records.load import load_records
-from dpltm.records.schema import Schema
-from dpltm.records.tables import column_names, column_texts
+from dpltm.records.schema import NO_SCHEMA, Schema
 from dpltm.registry import Deferred
 from dpltm.reports.subjects import section
 from dpltm.reports.wording import COLUMNS as ARM_COLUMNS
@@ -70,7 +70,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
         resolved = replace(request, dataset=request.input, classes=classes)
     path = Path(resolved.dataset or "")
     trained_with = said_in_training(run)
-    if kind_of(path) not in TABLES:  # of names nothing was said
+    if suffix_of(path) not in TABLES:  # of names nothing was said
         trained_with = {name: trained_with[name] for name in ("bounds", "target_bounds")} if path.suffix else {}
     unsaid: dict[str, Any] = {name: value for name, value in trained_with.items() if getattr(resolved, name) is None}
     resolved = replace(resolved, **unsaid)
@@ -111,7 +111,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     spared = [name for name in spare if name and name not in features]
     beside = _beside(Path(source), features, schema, {*spared, request.label})
     passed = f"{source} has columns that the run does not take; they are passed over: {shown(beside)}"
-    ids = None if request.id is None else (request.id, column_texts(Path(source), request.id, schema))
+    ids = None if request.id is None else (request.id, tables.column_texts(Path(source), request.id, schema))
     x = load_records(source, request.label, stage.text_layout(run), [*spared, *beside], schema, run.columns)
     predictions = stage.predict(run, x, source=source, progress=progress)
     _write(out, predictions, None if schema is None else schema.class_names, ids)
@@ -130,7 +130,7 @@ def _beside(source: Path, features: set[str], schema: Schema | None, expected: s
     if not features or suffix_of(source) not in TABLES:
         return []
     with reading(source, "`input`"):
-        names = column_names(source, schema)
+        names = tables.Table(source, schema or NO_SCHEMA).names
     expected = expected | features | {column.name for column in (() if schema is None else schema.columns)}
     return [name for name in names if name not in expected] if features <= set(names) else []
 

@@ -28,7 +28,6 @@ from dpltm.errors import InputError
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.privacy.describe import percent
 from dpltm.registry import Deferred
-from dpltm.tickets.workbench.records import table_first
 
 
 def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -36,7 +35,7 @@ def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
     show_answer("would train" if body.get("dry_run") else "trained {run}", rich, body)
 
 
-train_command = answering(table_first(Deferred("dpltm.tickets.workbench.stages:train")), show_training)
+train_command = answering(Deferred("dpltm.tickets.workbench.stages:train"), show_training)
 
 
 def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -51,7 +50,7 @@ def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
         show_notes(rich, body["privacy"])
 
 
-generate_command = answering(table_first(Deferred("dpltm.tickets.workbench.stages:generate")), show_generation)
+generate_command = answering(Deferred("dpltm.tickets.workbench.stages:generate"), show_generation)
 
 
 def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -70,7 +69,7 @@ def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
     show_privacy(rich, body["privacy"])
 
 
-select_command = answering(table_first(Deferred("dpltm.tickets.workbench.stages:select")), show_draw)
+select_command = answering(Deferred("dpltm.tickets.workbench.stages:select"), show_draw)
 
 
 MAX_ROWS = 10
