@@ -330,7 +330,8 @@ class TicketEstimator(BaseEstimator):
 
     def _naming(self) -> contextlib.AbstractContextManager[None]:
         """A block whose refusals name parameters of an estimator."""
-        return naming(**_NAMES, ticket="model" if self.tickets is None else "tickets")
+        network = "model" if self.tickets is None else "tickets"
+        return naming(**_NAMES, ticket=network, model=network)
 
     def _open_ledger(self, unit: str | None = None) -> Ledger:
         if self.ledger is None:
@@ -395,7 +396,7 @@ class TicketEstimator(BaseEstimator):
         """Return checked records with all that parameters say of them; keep what predictions need to know."""
         _Price(score_epsilon=self.score_epsilon)
         if self.tickets is not None and self.model is not None:
-            raise InputError("`model`: the ticket set decides the network; leave `model` out")
+            raise InputError("`tickets`: a set decides the network; leave model= out")
         schema = as_schema(self.schema)
         features = x.shape[1] if schema is None else schema.features
         self._columns = Columns.of(self.bounds, features, schema)
@@ -438,11 +439,9 @@ class TicketEstimator(BaseEstimator):
             start, prepared = starting_point(ticket, dataset, options, round=self.round)
             run = train_start(start, prepared, options, ledger, own=True)
             # `score` measures what NO_TEST misses, and `privacy_` counts what OWN_NOTE says is left out
-            notes = [] if run.privacy is None else [*run.privacy.notes]
+            notes = [note for note in cast(PrivacyReport, run.privacy).notes if note not in (NO_TEST, OWN_NOTE)]
             notes += [] if self.noise_multiplier is None else [NO_LIMIT]
-            left_out = (NO_TEST, OWN_NOTE)
-            here = [named(note, lambda name: f"`{_NAMES.get(name, name)}`") for note in notes if note not in left_out]
-            self._spent.add(run.lineage, *here)
+            self._spent.add(run.lineage, *(named(note, lambda name: f"`{_NAMES.get(name, name)}`") for note in notes))
             return run
 
     def _drawn(self, dataset: Dataset, ledger: Ledger, options: TrainOptions) -> Winner:
@@ -450,16 +449,14 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
         tickets = set_of(self.tickets)
         drawing = {"eps1": self.select_epsilon, "score": "additive", "delta": self.delta, "adjacency": self.adjacency}
-        with naming(model="tickets"):
-            drawing_options = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
-            draw = select_verb.plan(tickets, dataset, drawing_options, ledger, Services())
-            # refuse here what the training would be refused for, had the sparsest ticket won: that is public
-            book = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64])
-            sparsest = draw.candidates[-1].round
-            start, prepared = starting_point(tickets, dataset, options, round=sparsest)
-            planned = plan(settle(start, prepared, options, ledger, Services()), book)
-            ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
-            winner = select_verb.select(draw)
+        drawing_options = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
+        draw = select_verb.plan(tickets, dataset, drawing_options, ledger, Services())
+        # refuse here what the training would be refused for, had the sparsest ticket won: that is public
+        book = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64])
+        start, prepared = starting_point(tickets, dataset, options, round=draw.candidates[-1].round)
+        planned = plan(settle(start, prepared, options, ledger, Services()), book)
+        ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
+        winner = select_verb.select(draw)
         self._spent.add(winner.lineage)
         return winner
 

@@ -133,7 +133,7 @@ def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
     ("given", "text"),
     [
         ({}, "`round` is missing: say which ticket of the set, or train the winner that select returned"),
-        ({"select_epsilon": 0.1, "model": "mlp"}, "`model`: the ticket set decides the network; leave `model` out"),
+        ({"select_epsilon": 0.1, "model": "mlp"}, "`tickets`: a set decides the network; leave model= out"),
         (
             {"round": 1, "select_epsilon": 0.1},
             "`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out",
