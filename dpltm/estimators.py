@@ -42,7 +42,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpltm import api
-from dpltm.errors import DataError, InputError, named, naming
+from dpltm.errors import DataError, InputError, named, naming, whole_number
 from dpltm.features.inputs import Services
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import check_scored_rows
@@ -422,7 +422,8 @@ class TicketEstimator(BaseEstimator):
             ticket: Any = api.own_network(self.model, {}) if self.tickets is None else self.tickets
             if self.select_epsilon is not None:
                 ticket = self._drawn(dataset, ledger, options)
-            start, prepared = starting_point(ticket, dataset, options, round=self.round)
+            number = None if self.round is None else whole_number("round", self.round)
+            start, prepared = starting_point(ticket, dataset, options, round=number)
             run = train_start(start, prepared, options, ledger, own=True)
             # `score` measures what NO_TEST misses, and `privacy_` counts what OWN_NOTE says is left out
             notes = [note for note in cast(PrivacyReport, run.privacy).notes if note not in (NO_TEST, OWN_NOTE)]

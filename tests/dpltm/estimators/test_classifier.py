@@ -133,6 +133,7 @@ def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
     ("given", "text"),
     [
         ({}, "`round` is missing: say which ticket of the set, or train the winner that select returned"),
+        ({"round": "2"}, "`round`: '2' is not a whole number of 64 bits"),
         ({"select_epsilon": 0.1, "model": "mlp"}, "`tickets`: a set decides the network; leave model= out"),
         (
             {"round": 1, "select_epsilon": 0.1},
