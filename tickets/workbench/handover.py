@@ -109,13 +109,10 @@ def export_run(run: Run, path: str | Path, *, yes: bool = False, progress: Progr
 
 def exported(run: Run, folder: Path, *, consent: bool, progress: Progress) -> Exported:
     """Do what :func:`export_run` says."""
-    if folder.suffix in (".onnx", ".pt2", ".pt", ".safetensors"):
-        raise InputError(f"`out`: a folder is written, with {NETWORK} in it; name it {folder.with_suffix('')}")
     check_free(folder)
     check_writable(folder)
     notes = check_run_shareable(run, consent)
     network = _Network(run)
-    network.check()
     about = network.about()
     progress.say(f"writing {NETWORK}")
     with new_folder(folder) as staging:
@@ -170,12 +167,11 @@ def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Network:
-    """A run as one network, and what its inputs are."""
+    """A run as one network, and what its inputs are; InputError for what ONNX, or the names in its file, cannot hold."""
 
     run: Run
 
-    def check(self) -> None:
-        """Raise InputError for what ONNX, or the names in its file, cannot hold."""
+    def __post_init__(self) -> None:
         run, feature_map = self.run, self.run.feature_map
         if run.spec.labels is not None:
             raise InputError(
@@ -265,10 +261,8 @@ class _Network:
         """Return inputs of any records, by name."""
         if self.run.schema is None:
             return {"records": torch.zeros(2, *self.shape, dtype=self.dtype)}
-        return {
-            column.name: torch.zeros(2, dtype=torch.float64 if _is_number(column) else torch.int64)
-            for column in self.read
-        }
+        kinds = {True: torch.float64, False: torch.int64}
+        return {column.name: torch.zeros(2, dtype=kinds[_is_number(column)]) for column in self.read}
 
 
 def _is_number(column: Column) -> bool:
