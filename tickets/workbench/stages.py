@@ -93,8 +93,7 @@ def generate(request: GenerateRequest, progress: Progress, *, own: bool = False)
             "tickets": ticket_set.ticket_rows(tickets.body, measured=shown),
             "privacy": tickets.privacy.to_json(),
         })  # fmt: skip
-        with ticket_set.new_ticket_set(out, tickets, again=checkpoints.interrupted):
-            pass
+        ticket_set.save_ticket_set(out, tickets, again=checkpoints.interrupted)
         checkpoints.forget()
     progress.say(f"wrote {out}")
     return body
