@@ -384,8 +384,8 @@ class _Encoding(nn.Module):
 # --- its file ------------------------------------------------------------------------------------------------------------
 
 
-def _traced(network: _Network) -> Any:
-    """Return the program of ``torch.export``; InputError for a network that it cannot write out."""
+def _onnx_program(network: _Network) -> Any:
+    """Return a network as torch writes it; InputError for one that it cannot."""
     inputs = network.example()
     batch = torch.export.Dim("batch", min=1)
     module = _Served(network).eval().requires_grad_(False)
@@ -393,11 +393,12 @@ def _traced(network: _Network) -> Any:
     with evaluating(module), torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")  # of torch, which prints pages of a network that it cannot trace
         try:
-            return torch.export.export(module, (inputs,), dynamic_shapes=({name: {0: batch} for name in inputs},))
+            traced = torch.export.export(module, (inputs,), dynamic_shapes=({name: {0: batch} for name in inputs},))
+            return torch.onnx.export(traced, (inputs,), dynamo=True, verbose=False)
         except Exception as error:  # of torch, or of the user's own code
             raise InputError(
-                f"{network.run.label}: torch cannot trace {network.run.spec.text}: {first_line(error)}; its forward must"
-                " take the same steps whatever records hold"
+                f"{network.run.label}: ONNX cannot hold {network.run.spec.text}: {first_line(error)}; its forward must take"
+                " the same steps whatever records hold"
             ) from error
         finally:
             logging.disable(logging.NOTSET)
@@ -412,14 +413,7 @@ def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> N
         passes = importlib.import_module("onnx_ir.passes.common")  # of what onnxscript stands on
     except ImportError as error:
         raise InputError(f"ONNX needs the package {error.name}; pip install 'dpltm[onnx]'") from None
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs
-    traced, inputs = _traced(network), network.example()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch about itself
-        try:
-            program: Any = torch.onnx.export(traced, (inputs,), dynamo=True, verbose=False)
-        except (RuntimeError, torch.onnx.OnnxExporterError) as error:
-            raise InputError(f"ONNX cannot hold {network.run.spec.text}: {first_line(error)}") from error
+    program = _onnx_program(network)
     model, graph = program.model, program.model.graph
     passes.ClearMetadataAndDocStringPass()(model)
     values = [*graph.inputs, *(value for node in graph.all_nodes() for value in node.outputs)]
@@ -427,7 +421,7 @@ def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> N
         value.name = f"{_INNER}{number}"
     graph.outputs[0].name = network.output
     columns = {column.name: column for column in network.read}
-    for place, (name, value) in enumerate(zip(inputs, list(graph.inputs), strict=True)):
+    for place, (name, value) in enumerate(zip(network.example(), list(graph.inputs), strict=True)):
         if name in columns and columns[name].kind == "category":
             graph.inputs[place] = _texts(graph, value, columns[name], network.run.schema)
             model.opset_imports["ai.onnx.ml"] = 2
