@@ -366,8 +366,7 @@ def _header_text(home: Id, population: str | None) -> str:
 
 def _append(descriptor: int, size: int, data: bytes) -> None:
     """Put bytes behind the first so many of a file, and on disk."""
-    if os.fstat(descriptor).st_size != size:
-        os.ftruncate(descriptor, size)  # a file made append-only refuses it
+    os.ftruncate(descriptor, size)  # what is torn was never paid for
     while data:  # a short write says that the disk is full; the next one says why
         data = data[os.write(descriptor, data) :]
     os.fsync(descriptor)
