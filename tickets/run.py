@@ -264,25 +264,15 @@ class FoundRun:
 CHANGED = "one of them was changed"
 
 
-def run_folder(path: Path) -> Path:
-    """Return the run in a folder of ``dpltm run``; else the folder itself."""
-    inner = path / "run"
-    within = (inner / "config.json").exists() or progress_of(inner) is not None
-    return inner if within and not (path / "config.json").exists() else path
-
-
-def is_run(path: Path) -> bool:
-    """Tell whether a folder is, or was to become, a run."""
-    path = run_folder(path)
-    return (path / "config.json").exists() or (path / "model.safetensors").exists() or progress_of(path) is not None
-
-
 def find_run(path: Path, label: str = "") -> FoundRun:
-    """Return the run in a folder, as far as it is there, under a label; InputError where there is nothing."""
-    path = run_folder(path)
-    if not is_run(path):
+    """Return the run in a folder, or in one of ``dpltm run``, as far as it is there; InputError where there is nothing."""
+    inner = path / "run"
+    if not (path / "config.json").exists() and ((inner / "config.json").exists() or progress_of(inner) is not None):
+        path = inner
+    progress, there = progress_of(path), (path / "config.json").exists()
+    if progress is None and not there and not (path / "model.safetensors").exists():
         raise InputError(f"{path}: no run there; name a folder made by dpltm train or dpltm run")
-    if (progress := progress_of(path)) is not None and not (path / "config.json").exists():
+    if progress is not None and not there:
         endings = {
             "at work": "is still going: another process is at work on it",
             "interrupted": "was interrupted, and has no result; the same command goes on with it",

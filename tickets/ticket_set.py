@@ -65,7 +65,14 @@ def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None
         again: replace what an attempt before this one left of those accuracies.
     """
     body = tickets.body
-    _check_value(tickets)
+    check_text("`name`", tickets.name)
+    check_text("criterion", tickets.criterion)
+    check_size("`rounds`", body.spec, len(body.tickets))
+    if tickets.parent is not None:
+        for key in ("id", "name", "how"):
+            check_text(f"parent: {key}", getattr(tickets.parent, key))
+    _check_finite("`lr`", body.theta0)
+    check_provenance(tickets.provenance, tickets.lineage)
     accuracies = {str(ticket.round): ticket.accuracy for ticket in body.tickets if ticket.accuracy is not None}
     withheld = accuracies if tickets.provenance == "private" else {}
     if withheld and not again:
@@ -96,18 +103,6 @@ def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None
             side = {"format": "dpltm-private", "schema": 1, "id": tickets.id, "accuracy": withheld}
             files.write_json(private_path(path), side, mode=0o600)
     return lying_in(path, tickets)
-
-
-def _check_value(tickets: TicketSet) -> None:
-    """Raise ArtifactError for a set that could not be read again, or that says what cannot be."""
-    check_text("`name`", tickets.name)
-    check_text("criterion", tickets.criterion)
-    check_size("`rounds`", tickets.body.spec, len(tickets.body.tickets))
-    for key, value in asdict(tickets.parent).items() if tickets.parent is not None else ():
-        if key != "round":
-            check_text(f"parent: {key}", value)
-    _check_finite("`lr`", tickets.body.theta0)
-    check_provenance(tickets.provenance, tickets.lineage)
 
 
 def _described(tickets: TicketSet, predictors_id: str | None, front: Mapping[str, Any] | None) -> dict[str, Any]:
