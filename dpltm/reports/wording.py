@@ -245,12 +245,10 @@ def verdict(body: Mapping[str, Any]) -> str:
 
 def markdown(body: Mapping[str, Any]) -> str:
     """Return the table for a document, with what it needs to be read alone."""
-    rows = [cells(row, body) for row in body["arms"]]
-    beside = {
-        "notes": [*body["notes"], *body["privacy"]["notes"]],
-        "together": guarantee(body["privacy"]["certified"]),
-    }
-    return render("results.md.jinja", {**body, "columns": COLUMNS, "rows": rows, **beside})
+    return render("results.md.jinja", {
+        **body, "columns": COLUMNS, "rows": [cells(row, body) for row in body["arms"]],
+        "notes": [*body["notes"], *body["privacy"]["notes"]], "together": guarantee(body["privacy"]["certified"]),
+    })  # fmt: skip
 
 
 COLUMNS = ("arm", "paper", "accuracy, %", "sd", "less control", "seeds", "certified epsilon", "nominal", "live")

@@ -118,7 +118,9 @@ def exported(run: Run, folder: Path, *, consent: bool, progress: Progress) -> Ex
     with new_folder(folder) as staging:
         _write_network(network, staging / NETWORK, about)
         write_json(staging / "about.json", about)
-        _write_programs(staging, network)
+        (staging / "predict.py").write_bytes(Path(standalone.__file__).read_bytes())
+        if network.settings is not None:
+            _write_encoding(staging / "encode.py", network.settings)
         progress.say("comparing it with dpltm on made-up records")
         difference, records = _compared(network, staging)
         (staging / "README.md").write_text(_readme(about, table=network.settings is not None), encoding="utf-8")
@@ -449,16 +451,14 @@ def _texts(graph: Any, value: Any, column: Column, schema: Schema | None) -> Any
     return texts
 
 
-# --- programs beside it -------------------------------------------------------------------------------------------------
+# --- what lies beside it -------------------------------------------------------------------------------------------------
 
 
-def _write_programs(folder: Path, network: _Network) -> None:
-    (folder / "predict.py").write_bytes(Path(standalone.__file__).read_bytes())
-    if network.settings is not None:
-        stated, literal = "SETTINGS: dict[str, Any] = ", repr(json.dumps(network.settings))
-        source = Path(encode.__file__).read_text("utf-8")
-        source = source.replace(f"{stated}{{}}", f"{stated}json.loads(\n    {literal}\n)", 1)
-        (folder / "encode.py").write_text(source, encoding="utf-8")
+def _write_encoding(path: Path, settings: Mapping[str, Any]) -> None:
+    """Write the program that makes inputs, with the settings of its table."""
+    stated, literal = "SETTINGS: dict[str, Any] = ", repr(json.dumps(settings))
+    source = Path(encode.__file__).read_text("utf-8")
+    path.write_text(source.replace(f"{stated}{{}}", f"{stated}json.loads(\n    {literal}\n)", 1), encoding="utf-8")
 
 
 def _readme(about: Mapping[str, Any], *, table: bool) -> str:
