@@ -242,17 +242,15 @@ def digest_of(body: Mapping[str, Any]) -> str:
 
 def check_schema(path: Path | str, body: object, form: str, schema: int, instead: str = "make it again") -> None:
     """Raise ArtifactError unless ``body`` states ``form`` and this schema; ``instead`` is the fix of an older one."""
-    if not isinstance(body, dict) or body.get("format") != form:
+    stated = body.get("schema") if isinstance(body, dict) and body.get("format") == form else None
+    if type(stated) is not int:
         raise ArtifactError(f"{path}: not a document of format {form!r}")
-    stated = body.get("schema")
-    if isinstance(stated, bool) or not isinstance(stated, int) or stated < 1:
-        raise ArtifactError(f"{path}: schema {stated!r:.40} is not a positive whole number")
     if stated > schema:
         raise ArtifactError(
             f"{path}: schema {stated!r:.40} is newer than this version of dpltm reads ({schema}); upgrade dpltm"
         )
     if stated < schema:
-        raise ArtifactError(f"{path}: schema {stated} was written by dpltm before 0.3; {instead}")
+        raise ArtifactError(f"{path}: schema {stated!r:.40} was written by dpltm before 0.3; {instead}")
 
 
 @dataclass(frozen=True)
