@@ -11,7 +11,6 @@ from functools import cache
 
 import numpy as np
 import torch
-from scipy import special
 from scipy.special import bdtr, ndtr
 from torch import Tensor
 
@@ -39,8 +38,8 @@ def noise(codebook: Codebook) -> float:
 
     A report adds a direction of variance 1 to one class of K, or to all of them with signs.
     """
-    share = 1.0 if codebook.labels == "signed" else 1 / codebook.classes
-    return codebook.classes**2 * share / max(gain(codebook), 1e-150) ** 2
+    spread = codebook.classes ** (2 if codebook.labels == "signed" else 1)
+    return spread / max(gain(codebook), 1e-150) ** 2
 
 
 def moment_gain(codebook: Codebook) -> float:
@@ -78,9 +77,8 @@ class Estimates:
 
 
 def estimates(codebook: Codebook, rows: np.ndarray) -> Estimates:
-    """Return estimates from messages ``(n, 6)`` uint8 of a codebook; InputError for an index that no candidate has."""
-    codebook.check(rows)
-    size, seen = codebook.values, max(len(rows), 1)
+    """Return estimates from messages ``(n, 6)`` uint8 of a codebook."""
+    size = codebook.values
     squared = codebook.labels == "one-hot" and size <= MOST_SQUARED
     total, squares = np.zeros((codebook.classes, size)), np.zeros((size, size) if squared else 0)
     numbers, indices = reports(rows)
@@ -97,14 +95,14 @@ def estimates(codebook: Codebook, rows: np.ndarray) -> Estimates:
         if squared:
             z = np.concatenate(along).astype(np.float64)
             squares += z.T @ z
-    means, variance = total * (codebook.classes / (seen * gain(codebook))), noise(codebook) / seen
+    means, variance = total * (codebook.classes / (len(rows) * gain(codebook))), noise(codebook) / len(rows)
     if not squared:
         return Estimates(means, variance)
     h = max(moment_gain(codebook), 1e-150)
     longer = 1 + 2 * h / size  # a reported direction is longer along its record
     shared = 1 + (codebook.records_per_codebook - 1) / PAIRS  # and may be reported twice
-    moments = (squares - len(rows) * np.eye(size)) / (seen * h)
-    return Estimates(means, variance, moments, math.sqrt(longer * shared / seen) / h)
+    moments = (squares / len(rows) - np.eye(size)) / h
+    return Estimates(means, variance, moments, math.sqrt(longer * shared / len(rows)) / h)
 
 
 def frequencies(codebook: Codebook, rows: np.ndarray) -> np.ndarray:
@@ -116,7 +114,7 @@ def frequencies(codebook: Codebook, rows: np.ndarray) -> np.ndarray:
     equal = np.full(codebook.classes, 1 / codebook.classes)
     if codebook.labels == "signed":
         return equal
-    count = max(len(rows), 1)
+    count = len(rows)
     often = np.bincount(reports(rows)[1] // (2 * PAIRS), minlength=codebook.classes)
     p, rest = codebook.response.truth / WHOLE, codebook.candidates - codebook.near
     same = p + (1 - p) * (2 * PAIRS - codebook.near) / rest  # chance of an index of the record's own class
@@ -132,10 +130,8 @@ def frequencies(codebook: Codebook, rows: np.ndarray) -> np.ndarray:
 def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
     """Return the codebook with the least noise at this epsilon, which depends on nothing but public numbers."""
     choices: tuple[Labels, ...] = ("one-hot", "signed")
-    codebooks = (
-        Codebook(values, classes, epsilon, labels, near) for labels in choices for near in range(1, PAIRS + 1)
-    )
-    return min(codebooks, key=noise)
+    sizes = range(1, PAIRS + 1)
+    return min((Codebook(values, classes, epsilon, labels, near) for labels in choices for near in sizes), key=noise)
 
 
 @cache
@@ -150,7 +146,7 @@ def _best_mean(near: int, power: int = 1) -> float:
 def _normal(form: FixedPoint) -> tuple[np.ndarray, np.ndarray]:
     """Return each bit's chance of 1 in a standard normal value, and how much that changes the value, ``(length,)`` each."""
     codes = np.arange(1 << (form.length - 1))
-    edges = 2 * special.ndtr(codes * 2.0**-form.fraction) - 1
+    edges = 2 * ndtr(codes * 2.0**-form.fraction) - 1
     mass = np.diff(edges, append=1.0)
     places = np.arange(form.length - 2, -1, -1)
     ones = np.array([mass[codes >> place & 1 == 1].sum() for place in places])

@@ -73,12 +73,11 @@ from dpltm.tickets.workbench.records import open_dataset
 # --- Claims beside what holds ---------------------------------------------------------------------------------------
 
 
-def claim(request: EpsilonRequest, progress: Progress = SILENT) -> dict[str, Any]:
+def claim(request: EpsilonRequest, _: Progress = SILENT) -> dict[str, Any]:
     """Return what a setting claims for a record and its label, and what all copies of it are worth.
 
     Neighbours are any two records. It is the answer of ``dpltm latent epsilon``, which needs no file.
     """
-    del progress
     epsilon, label, copies = request.epsilon or 0.0, request.label_epsilon or 0.0, request.copies
     protocol = PROTOCOLS[request.protocol]
     bits = channel(protocol.name, request.bits or 0, epsilon, request.alpha)
@@ -291,9 +290,6 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
 
 # --- The server's side: networks that learn from messages -----------------------------------------------------------
 
-COMPARED_ROWS, MIN_COMPARED_BYTES = 100, 64
-"""Messages that tell two files apart, where these have as many bytes: coins of so many are never the same."""
-
 ROWS_SEEN = 10_000  # messages that accuracy in training is measured on, at most
 
 MAX_POINTS = 10  # epochs after which accuracy is measured, at most
@@ -347,13 +343,10 @@ def learn(
         most: messages of one record among them (``messages_of_one``), for figures and notes.
 
     Raises:
-        InputError: messages that count twice; options that are out of range, or contradict the scheme; test records that are
-            not like those of the scheme; training that diverged.
+        InputError: options that are out of range, or contradict the scheme; test records that are not like those of the
+            scheme; training that diverged.
     """
     answer, rows = scheme.answer, np.concatenate(received)
-    heads = [bytes(part[:COMPARED_ROWS]) for part in received if part.size >= MIN_COMPARED_BYTES]
-    if len(set(heads)) != len(heads):
-        raise InputError("`messages`: two files hold the same messages; every message counts once")
     spec = network(answer, options)
     if isinstance(answer, BitStrings) and options.batch_size > len(rows):
         raise InputError(f"`batch_size`: {options.batch_size} is not from 1 to {len(rows)}, the messages at hand")
@@ -454,6 +447,9 @@ def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
     files.check_writable(out)
     scheme = load_scheme(Path(request.scheme or ""))
     received = [read_messages(path, scheme) for path in _message_files(request.messages or "")]
+    sent = [entry.id for messages in received for entry in messages.lineage.entries if entry.kind == "local"]
+    if len(set(sent)) != len(sent):
+        raise InputError("`messages`: two files hold the same messages; every message counts once")
     lineage = lineage_of(scheme, *received)
     test = None
     if request.test is not None:

@@ -368,4 +368,4 @@ def test_what_is_no_codebook():
 
 def test_what_is_no_message():
     said = "an index is 65535, and there are 256 candidates"
-    assert refused(estimates, SIGNED, np.full((1, 6), 255, dtype=np.uint8)) == said
+    assert refused(SIGNED.check, np.full((1, 6), 255, dtype=np.uint8)) == said
