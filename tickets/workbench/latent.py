@@ -28,7 +28,7 @@ from dpltm.features import parse
 from dpltm.features.inputs import with_feature_map
 from dpltm.local import CODEBOOK, PROTOCOLS
 from dpltm.local.channels import channel
-from dpltm.local.codebook import Codebook
+from dpltm.local.codebook import Codebook, best_codebook, nearest_mean
 from dpltm.local.latent import (
     FEW_BITS,
     STEP_SIZES,
@@ -38,8 +38,7 @@ from dpltm.local.latent import (
     SchemeRequest,
     TrainRequest,
 )
-from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, channel_statistics, public_statistics
-from dpltm.local.server import Messages, best_codebook, nearest_mean
+from dpltm.local.scheme import BitStrings, FixedPoint, Messages, Scheme, channel_statistics, public_statistics
 from dpltm.networks import ModelSpec, build, for_inputs, kind_name
 from dpltm.networks.evaluation import accuracy, check_no_target
 from dpltm.networks.full_precision import threads
