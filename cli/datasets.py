@@ -251,7 +251,7 @@ def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
         show_notes(rich, body)
     elif "privacy" in body:
         facts = {key: value or None for key, value in body.items() if key not in ("schema", "out")}
-        show_answer(written or "would find", rich, facts)
+        show_answer(str(written), rich, facts)
     else:
         rich.print(written or body["schema"], soft_wrap=True)
         if written:
