@@ -181,7 +181,6 @@ def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     """Make a scheme and write it; return the answer of ``dpltm latent scheme``."""
     out = Path(request.out or "")
     files.check_free(out)
-    answer_of(request)
     public = open_dataset(DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds))
     ledger = ledger_of(request.public, request, public.unit)
     scheme = make_scheme(public, request, ledger, progress)
@@ -484,6 +483,8 @@ _MESSAGES = files.Document("dpltm-messages", 2, frozenset({"scheme", "records", 
 
 STATISTICS = "statistics.safetensors"
 
+ANSWERS: dict[str, type[BitStrings] | type[Codebook]] = {"bit-strings": BitStrings, "codebook": Codebook}
+
 MAGIC = b"DPLTMMSG"  # first eight bytes of a file of messages
 
 
@@ -491,7 +492,7 @@ def save_scheme(target: Path, scheme: Scheme) -> None:
     """Write the folder of a scheme."""
     with files.new_folder(target) as folder:
         write_tensors(folder / STATISTICS, {"mean": scheme.mean, "deviation": scheme.deviation})
-        kind = "bit-strings" if isinstance(scheme.answer, BitStrings) else "codebook"
+        kind = next(kind for kind, form in ANSWERS.items() if isinstance(scheme.answer, form))
         body = {
             "id": scheme.id,
             "nominal": scheme.answer.nominal,
@@ -516,7 +517,11 @@ def load_scheme(path: Path) -> Scheme:
         raise ArtifactError(f"{where}: feature_map is missing")
     shapes = dict.fromkeys(("mean", "deviation"), (feature_map.features,))
     statistics = read_tensors(path / STATISTICS, shapes, "float32")
-    answer = _answer(body["answer"], f"{where}: answer")
+    match body["answer"]:
+        case {"kind": "bit-strings" | "codebook" as kind, **fields}:
+            answer = value_from_json(ANSWERS[kind], fields, f"{where}: answer")
+        case _:
+            raise ArtifactError(f"{where}: answer is not the description of what is sent")
     lineage = lineage_from_json(body["lineage"], f"{where}: lineage")
     try:
         scheme = Scheme(feature_map, **statistics, answer=answer, lineage=lineage)
@@ -530,15 +535,6 @@ def load_scheme(path: Path) -> Scheme:
     if lineage != lineage | feature_map.lineage:
         raise ArtifactError(f"{where}: its lineage lacks what its features were made from")
     return scheme
-
-
-def _answer(body: Any, where: str) -> BitStrings | Codebook:
-    match body:
-        case {"kind": "bit-strings", **fields}:
-            return value_from_json(BitStrings, fields, where)
-        case {"kind": "codebook", **fields}:
-            return value_from_json(Codebook, fields, where)
-    raise ArtifactError(f"{where} is not the description of what is sent")
 
 
 @dataclass(frozen=True)
