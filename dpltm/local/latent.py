@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpltm.features import metavar
-from dpltm.local import BIT_PROTOCOLS, CODEBOOK, PROTOCOLS, UER, WITH_ALPHA
+from dpltm.local import BIT_PROTOCOLS, CODEBOOK, PROTOCOLS, WITH_ALPHA
 from dpltm.networks import network_metavar
 from dpltm.options import COUNT, EPSILON, PART, STEP_SIZE, Options, Range, option
 from dpltm.options.data import DataOptions, DeltaOptions, FolderOptions, LedgerOptions, RoundOptions
@@ -22,7 +22,7 @@ class EpsilonRequest(Options):
         dpltm latent epsilon --protocol uer --alpha 7 --bits 92160 --epsilon 0.5
     """
 
-    protocol: str = option(UER.name, "What happens to the bits.", choices=BIT_PROTOCOLS)
+    protocol: str = option("uer", "What happens to the bits.", choices=BIT_PROTOCOLS)
     bits: int | None = option(None, "Bits of a record: features times bits a feature.", "N", required=True)
     epsilon: float | None = option(None, "What the protocol claims for a record.", "E", required=True)
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
