@@ -109,7 +109,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     trained_with, schema = options_of(run), run.schema
     features = {column.name for column in schema.columns if column.features} if schema else set(run.columns or ())
     spare = (trained_with.get("unit_column"), request.label or trained_with.get("label"), request.id)
-    spared = [name for name in spare if name not in (None, request.label, *features)]
+    spared = [name for name in spare if name and name not in (request.label, *features)]
     beside = _beside(Path(source), features, schema, {*spared, request.label})
     passed = f"{source} has columns that the run does not take; they are passed over: {shown(beside)}"
     ids = None if request.id is None else (request.id, column_texts(Path(source), request.id, schema))
