@@ -99,8 +99,8 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
 
 def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     """Write the predictions of a run's network."""
-    out = Path(request.out or "")
-    source = request.input or ""
+    out = Path(request.out)
+    source = request.input
     if out.suffix.lower() != ".csv":
         raise InputError(f"`out`: {out} is no .csv; name it {stem_of(out)}.csv (dpltm.predict gives arrays)")
     check_free(out)
@@ -157,7 +157,7 @@ def _write(
 def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
     """Write a run's network for use without dpltm."""
     run = opened_run(request.run, request.model)
-    export = exported(run, Path(request.out or ""), consent=request.yes, progress=progress)
+    export = exported(run, Path(request.out), consent=request.yes, progress=progress)
     return {
         "run": run.label, "form": export.about["form"], "written": str(export.path),
         "files": sorted(path.name for path in export.path.iterdir()), "difference": export.difference,

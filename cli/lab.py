@@ -30,7 +30,7 @@ MESSAGES = "likelihood ratios of messages of two records"
 
 def attack(request: AuditRequest, progress: Progress) -> dict[str, Any]:
     """Return the JSON answer."""
-    target = request.target or ""
+    target = request.target
     files = {"config.json": _run, "scheme.json": _scheme}
     by_file = (work for file, work in files.items() if (Path(target) / file).is_file())
     work = _demo if target == "demo" else next(by_file, _tickets)

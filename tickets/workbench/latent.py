@@ -77,9 +77,9 @@ def claim(request: EpsilonRequest, _: Progress = SILENT) -> dict[str, Any]:
 
     Neighbours are any two records. It is the answer of ``dpltm latent epsilon``, which needs no file.
     """
-    epsilon, label, copies = request.epsilon or 0.0, request.label_epsilon or 0.0, request.copies
+    epsilon, label, copies = request.epsilon, request.label_epsilon or 0.0, request.copies
     protocol = PROTOCOLS[request.protocol]
-    bits = channel(protocol.name, request.bits or 0, epsilon, request.alpha)
+    bits = channel(protocol.name, request.bits, epsilon, request.alpha)
     p, q = bits.probabilities()
     beyond = f"{protocol.name} claims its epsilon for strings with a single 1 (`one_hot`); these are any strings"
     due = {
@@ -111,7 +111,7 @@ def answer_of(options: SchemeOptions, values: int = 1, classes: int = 2) -> BitS
     """Return what is sent of records of so many values and classes; InputError for options that contradict each other."""
     if parse(options.features) is None:
         raise InputError("`features`: none leaves values as they are, whose scale differs; take unit")
-    epsilon = options.epsilon or 0.0
+    epsilon = options.epsilon
     if options.protocol == CODEBOOK.name:
         _leave_out(options, "alpha", "format", "label_epsilon")
         return best_codebook(values, classes, epsilon)
@@ -154,7 +154,7 @@ def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progres
     """
     features = options.features
     if options.protocol == CODEBOOK.name and features == "drawings":
-        features = f"drawings:{next(count for below, count in DIRECTIONS if (options.epsilon or 0.0) < below)}"
+        features = f"drawings:{next(count for below, count in DIRECTIONS if options.epsilon < below)}"
     feature_map = with_feature_map(public, features).feature_map
     width = 1 if feature_map is None else feature_map.features
     answer = answer_of(options, width, public.classes)  # which refuses ``none``
@@ -179,7 +179,7 @@ def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progres
 
 def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     """Make a scheme and write it; return the answer of ``dpltm latent scheme``."""
-    out = Path(request.out or "")
+    out = Path(request.out)
     files.check_free(out)
     public = open_dataset(DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds))
     ledger = ledger_of(request.public, request, public.unit)
@@ -254,12 +254,12 @@ def _check_fits(scheme: Scheme, dataset: Dataset) -> None:
 
 def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> dict[str, Any]:
     """Enter the release, randomise the records, and write the messages; return the answer of ``dpltm latent encode``."""
-    out = Path(request.out or "")
+    out = Path(request.out)
     files.check_free(out)
     files.check_writable(out)
     if ledger_path(request.dataset, request.ledger).absolute() == out.absolute():
         raise InputError("`ledger`: the messages go there; name another file")
-    scheme = load_scheme(Path(request.scheme or ""))
+    scheme = load_scheme(Path(request.scheme))
     unsaid = (request.classes, request.target_bounds, request.schema) == (None, None, None)
     if unsaid and request.dataset not in catalogue():
         request = replace(request, classes=scheme.answer.classes)  # owners need not know which classes others have
@@ -440,11 +440,11 @@ def _test_records(scheme: Scheme, test: Dataset, options: TrainRequest, progress
 
 def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
     """Train a network on messages, and write it; return the answer of ``dpltm latent train``."""
-    out = Path(request.out or "")
+    out = Path(request.out)
     files.check_free(out)
     files.check_writable(out)
-    scheme = load_scheme(Path(request.scheme or ""))
-    received = [read_messages(path, scheme) for path in _message_files(request.messages or "")]
+    scheme = load_scheme(Path(request.scheme))
+    received = [read_messages(path, scheme) for path in _message_files(request.messages)]
     sent = [entry.id for messages in received for entry in messages.lineage.entries if entry.kind == "local"]
     if len(set(sent)) != len(sent):
         raise InputError("`messages`: two files hold the same messages; every message counts once")
