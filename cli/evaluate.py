@@ -28,11 +28,11 @@ from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
 from dpltm.privacy.describe import figure, guarantee
 from dpltm.progress import Progress
-from dpltm.records.files import TABLES, kind_of, reading, stem_of, suffix_of
+from dpltm.records import tables
+from dpltm.records.files import TABLES, reading, stem_of, suffix_of
 from dpltm.records.input_parts import shown
 from dpltm.records.load import load_records
-from dpltm.records.schema import Schema
-from dpltm.records.tables import column_names, column_texts
+from dpltm.records.schema import NO_SCHEMA, Schema
 from dpltm.registry import Deferred
 from dpltm.reports.subjects import section
 from dpltm.reports.wording import COLUMNS as ARM_COLUMNS
@@ -71,9 +71,9 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
         classes = request.classes or (None if has_classes else run.spec.classes)
         resolved = replace(request, dataset=request.input, classes=classes)
     path = Path(resolved.dataset or "")
-    shared = (
-        (*BOUNDS, *COLUMNS) if kind_of(path) in TABLES else BOUNDS if path.suffix else ()
-    )  # none of known datasets
+    shared: tuple[str, ...] = BOUNDS if path.suffix else ()  # a dataset by its name has its own
+    if suffix_of(path) in TABLES:
+        shared = (*BOUNDS, *COLUMNS)
     trained_with: dict[str, Any] = {name: text for name, text in options_of(run).items() if name in shared}
     resolved = replace(resolved, **{name: getattr(resolved, name) or text for name, text in trained_with.items()})
     layout = stage.text_layout(run)
@@ -112,7 +112,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     spared = [name for name in spare if name and name not in (request.label, *features)]
     beside = _beside(Path(source), features, schema, {*spared, request.label})
     passed = f"{source} has columns that the run does not take; they are passed over: {shown(beside)}"
-    ids = None if request.id is None else (request.id, column_texts(Path(source), request.id, schema))
+    ids = None if request.id is None else (request.id, tables.column_texts(Path(source), request.id, schema))
     x = load_records(source, request.label, stage.text_layout(run), [*spared, *beside], schema, run.columns)
     predictions = stage.predict(run, x, source=source, progress=progress)
     _write(out, predictions, None if schema is None else schema.class_names, ids)
@@ -131,7 +131,7 @@ def _beside(source: Path, features: set[str], schema: Schema | None, expected: s
     if not features or suffix_of(source) not in TABLES:
         return []
     with reading(source, "`input`"):
-        names = column_names(source, schema)
+        names = tables.Table(source, schema or NO_SCHEMA).names
     expected = expected | features | {column.name for column in (() if schema is None else schema.columns)}
     return [name for name in names if name not in expected] if features <= set(names) else []
 
@@ -195,8 +195,8 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the table, what all of it costs, and notes."""
     show_texts(rich, list(compare.COLUMNS), compare.texts(body), compare.title(body) or None)
-    for line in compare.costs(body):
-        rich.print(line, style="bold")
+    if (together := body["together"]) is not None:
+        rich.print(f"all {together['runs']} released together: {guarantee(together)}", style="bold")
     show_notes(rich, body)
     show_wrote(rich, body, "plot")
 

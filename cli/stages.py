@@ -28,11 +28,8 @@ from dpltm.errors import InputError
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.privacy.describe import percent
 from dpltm.registry import Deferred
-from dpltm.tickets.workbench.records import table_first
 
-train_command = answering(
-    table_first(Deferred("dpltm.tickets.workbench.stages:train")), partial(show_answer, "trained {run}")
-)
+train_command = answering(Deferred("dpltm.tickets.workbench.stages:train"), partial(show_answer, "trained {run}"))
 
 
 def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -44,7 +41,7 @@ def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
         show_notes(rich, body["privacy"])
 
 
-generate_command = answering(table_first(Deferred("dpltm.tickets.workbench.stages:generate")), show_generation)
+generate_command = answering(Deferred("dpltm.tickets.workbench.stages:generate"), show_generation)
 
 
 def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -57,7 +54,7 @@ def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
     show_privacy(rich, body["privacy"])
 
 
-select_command = answering(table_first(Deferred("dpltm.tickets.workbench.stages:select")), show_draw)
+select_command = answering(Deferred("dpltm.tickets.workbench.stages:select"), show_draw)
 
 
 MAX_ROWS = 10
@@ -80,7 +77,7 @@ def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
 tune_command = answering(Deferred("dpltm.tickets.workbench.stages:tune"), show_search)
 
 
-RUN_FILE, DEMO = Deferred("dpltm.tickets.workbench.sweep:run_file"), Deferred("dpltm.tickets.workbench.sweep:demo")
+RUN_FILE, DEMO = Deferred("dpltm.tickets.workbench.sweep:run_file"), Deferred("dpltm.tickets.workbench.run:demo")
 SHOW_RECIPE = Deferred("dpltm.cli.evaluate:show_recipe")
 
 

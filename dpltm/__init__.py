@@ -52,7 +52,6 @@ _VERBS = ("generate", "select", "train", "tune", "transfer", "evaluate", "predic
 
 __getattr__, __dir__ = lazily(
     __name__,
-    __path__,
     dict.fromkeys((*_VERBS, "PrivateLoop", "Ledger"), "dpltm.api")
     | dict.fromkeys(("TicketClassifier", "TicketRegressor"), "dpltm.estimators"),
 )

@@ -80,8 +80,8 @@ class TrainingDefaults:
         return self.iterations if self.epochs is None else max(1, round(self.epochs * records / batch_size))
 
 
-def _takes_all(spec: Network, schedule: Schedule) -> None:
-    del spec, schedule
+def _takes_all(_spec: Network, _schedule: Schedule) -> None:
+    """No check."""
 
 
 @dataclass(frozen=True)
@@ -108,60 +108,34 @@ class Criterion:
     training: TrainingDefaults = field(default_factory=TrainingDefaults)
     check: Callable[[Network, Schedule], None] = _takes_all
 
-    @property
-    def under_dp(self) -> bool:
-        return self.by is not None
-
-    @property
-    def data_free(self) -> bool:
-        return self.looks_at in ("initial weights", "nothing")
-
 
 MAGNITUDE = Criterion(
-    "magnitude",
-    "Drops the smallest trained weights.",
-    "Han et al. 2015; Frankle and Carbin 2019",
-    "trained weights",
+    "magnitude", "Drops the smallest trained weights.", "Han et al. 2015; Frankle and Carbin 2019", "trained weights",
     Deferred("dpltm.pruning.unstructured:by_trained_weights"),
-)
+)  # fmt: skip
 INPUTS = Criterion(
-    "inputs",
-    "The same, but the first layer loses whole inputs: columns of a table, or words.",
-    "this project",
-    "trained weights",
-    Deferred("dpltm.pruning.unstructured:by_trained_inputs"),
-)
+    "inputs", "The same, but the first layer loses whole inputs: columns of a table, or words.", "this project",
+    "trained weights", Deferred("dpltm.pruning.unstructured:by_trained_inputs"),
+)  # fmt: skip
 RANDOM = Criterion(
-    "random",
-    "Drops weights in a random order that the seed decides.",
-    "the usual control",
-    "nothing",
+    "random", "Drops weights in a random order that the seed decides.", "the usual control", "nothing",
     Deferred("dpltm.pruning.unstructured:at_random"),
-)
+)  # fmt: skip
 INIT_MAGNITUDE = Criterion(
-    "init-magnitude",
-    "Drops the smallest weights at initialisation.",
-    "Frankle et al. 2021",
-    "initial weights",
+    "init-magnitude", "Drops the smallest weights at initialisation.", "Frankle et al. 2021", "initial weights",
     Deferred("dpltm.pruning.unstructured:by_initial_weights"),
-)
+)  # fmt: skip
 SYNFLOW = Criterion(
-    "synflow",
-    "Drops the weights that carry least of the network's flow.",
-    "Tanaka et al. 2020",
-    "initial weights",
-    Deferred("dpltm.pruning.unstructured:by_flow"),
-    scope="global",
+    "synflow", "Drops the weights that carry least of the network's flow.", "Tanaka et al. 2020", "initial weights",
+    Deferred("dpltm.pruning.unstructured:by_flow"), scope="global",
     check=Deferred("dpltm.pruning.unstructured:check_network"),
-)
+)  # fmt: skip
 STRUCTURED = Criterion(
     "structured",
     "Drops whole units by their trained weights; only the total number of weights counts, whatever the scope.",
-    "Fang et al. 2023",
-    "trained weights",
-    Deferred("dpltm.pruning.structured:by_units"),
+    "Fang et al. 2023", "trained weights", Deferred("dpltm.pruning.structured:by_units"),
     check=Deferred("dpltm.pruning.structured:check_network"),
-)
+)  # fmt: skip
 DP_TRAIN = replace(
     MAGNITUDE,
     name="dp-train",
@@ -170,13 +144,10 @@ DP_TRAIN = replace(
     by="magnitude",
     training=TrainingDefaults(epochs=15, batch_size=1600, fewest_batches=4, lr=1.0),
 )
-CRITERIA = Registry[Criterion](
-    "criterion",
-    (MAGNITUDE, INPUTS, RANDOM, INIT_MAGNITUDE, SYNFLOW, STRUCTURED, DP_TRAIN),
-)
+CRITERIA = Registry[Criterion]("criterion", (MAGNITUDE, INPUTS, RANDOM, INIT_MAGNITUDE, SYNFLOW, STRUCTURED, DP_TRAIN))
 
-DP_CRITERIA = CRITERIA.names(lambda criterion: criterion.under_dp)
+DP_CRITERIA = CRITERIA.names(lambda criterion: criterion.by is not None)
 """Criteria that read private records through a training under DP."""
 
-DATA_FREE = CRITERIA.names(lambda criterion: criterion.data_free)
+DATA_FREE = CRITERIA.names(lambda criterion: criterion.looks_at != "trained weights")
 """Criteria that look at nothing that was trained, so that their masks depend on no data."""

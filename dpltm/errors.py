@@ -101,11 +101,7 @@ _IN_PYTHON = {"dataset": "x", "subset": "x", "input": "x", "unit_column": "units
 
 @contextlib.contextmanager
 def naming(**names: str) -> Iterator[None]:
-    """A block whose refusals name the arguments of a function of the public face.
-
-    Args:
-        **names: what the function calls an argument, by the name that the library has for it; records are ``x``.
-    """
+    """A block whose refusals name arguments as a function of the public face does: by ``names``, and records as ``x``."""
     try:
         yield
     except DpltmError as error:
@@ -115,17 +111,15 @@ def naming(**names: str) -> Iterator[None]:
 
 def as_flags(body: Mapping[str, Any]) -> dict[str, Any]:
     """The answer of a command with flags in the place of arguments, in all notes that it holds."""
-    return {key: _notes_in_flags(value) if key == "notes" else _deeper(value) for key, value in body.items()}
+    return {key: _deeper(value, of_notes=key == "notes") for key, value in body.items()}
 
 
-def _notes_in_flags(value: Any) -> Any:
-    return [in_flags(note) for note in value] if isinstance(value, (list, tuple)) else value
-
-
-def _deeper(value: Any) -> Any:
+def _deeper(value: Any, *, of_notes: bool) -> Any:
     if isinstance(value, Mapping):
         return as_flags(value)
-    return [_deeper(part) for part in value] if isinstance(value, list) else value
+    if not isinstance(value, (list, tuple)):
+        return value
+    return [in_flags(part) if of_notes else _deeper(part, of_notes=False) for part in value]
 
 
 def shown_value(value: object) -> str:
@@ -140,11 +134,7 @@ def shown_value(value: object) -> str:
 
 
 def whole_number(name: str, value: object) -> int:
-    """The value of an argument as a plain whole number.
-
-    Args:
-        name: of the argument.
-        value: what was given for it.
+    """The value of the argument ``name`` as a plain whole number.
 
     Raises:
         InputError: it is none, or none that 64 bits hold.
@@ -162,7 +152,7 @@ def one_line(message: str) -> str:
 
 
 def did_you_mean(name: object, names: Iterable[str], mark: str = "") -> str:
-    """The end of a message about a name that there is none of: ``; did you mean NAME?``, or nothing where none is near.
+    """The end of a message about a name that there is none of; nothing where none is near.
 
     Args:
         name, names: the name that there is none of, and those that there are.

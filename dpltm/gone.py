@@ -5,20 +5,38 @@ Kept for one version. Readers and prices of what such commands made stay where a
 
 from __future__ import annotations
 
-_PRIVATE_SEARCH = (
-    "search on public records (--for-records N), or train with each setting on one ledger, which pays for all"
-)
-
-_BASELINES = "train them with dpltm train --dense, or as arms of a recipe (dpltm run), and compare the runs"
-
-_RATINGS = (
+_SHARED: dict[str, tuple[str, ...]] = {
     "train a network of your own on an .npz with a person a record, as examples/papers/gdp_movielens.py does with the file"
-    " that scripts/make_ratings.py writes"
-)
-
-_START = "give a `start` file with all parameters, by the names of the network; or let its code load them"
+    " that scripts/make_ratings.py writes": (
+        "--model ncf", "--dataset .dat", "dataset movielens", "dataset movielens-like", "dataset movielens-small", "--users",
+        "--items",
+    ),
+    "it was of `sampling` truncated, which is gone; leave it out": (
+        "privacy curve --records", "privacy epsilon --records", "privacy noise --records",
+    ),
+    "take `criterion` dp-train": ("--criterion dp-energy", "--criterion dp-synthetic"),
+    "it was of zcdp; price that by dp-accounting (ZCDpEvent)": ("privacy curve --rho", "privacy epsilon --rho"),
+    "train them with dpltm train --dense, or as arms of a recipe (dpltm run), and compare the runs": (
+        "compare --baselines", "compare --kinds", "compare --out", "compare --ledger", "compare --population",
+        "compare --jobs",
+    ),
+    "search on public records (--for-records N), or train with each setting on one ledger, which pays for all": (
+        "tune --private", "tune --tries",
+    ),
+    "it was of a private search; name it in dpltm train, with the settings that were found": (
+        "tune --unit", "tune --per-unit", "tune --class-shares",
+    ),
+    "leave it out; tickets are made by dpltm generate": ("latent train --prune", "latent train --rounds"),
+    "give a `start` file with all parameters, by the names of the network; or let its code load them": (
+        "--start-prefix", "--start-skip",
+    ),
+    "it prunes nothing; dpltm generate takes it": ("train --prunable", "tune --prunable"),
+    "take the figures of --json": ("compare --csv", "compare --md", "privacy curve --csv"),
+}  # fmt: skip
+"""What several go by."""
 
 GONE: dict[str, str] = {
+    **{name: answer for answer, names in _SHARED.items() for name in names},
     "bundled:NAME": "make a set of public records, as dpltm generate --help shows",
     "tickets export --to": "leave it out: SET is written as a set, SET@ROUND as torch.nn.utils.prune has it",
     "tickets export --predictor": "leave it out; a ticket is exported with its starting weights",
@@ -29,65 +47,31 @@ GONE: dict[str, str] = {
     "--components": "take drawings:K or photographs:K, which bring their directions",
     "--features network": "take scatter, drawings or photographs, or `freeze` the first layers of a `model` FILE:NAME",
     "--public": "leave it out; scatter and conv are normalised within each record",
-    "--model ncf": _RATINGS,
-    "--dataset .dat": _RATINGS,
-    "dataset movielens": _RATINGS,
-    "dataset movielens-like": _RATINGS,
-    "dataset movielens-small": _RATINGS,
-    "--users": _RATINGS,
-    "--items": _RATINGS,
     "--unit": "name the column with the person of each record by `unit_column`; a single record is protected without it",
     "--clip-quantile": "take a `clip-norm`: one that follows the gradients won nothing (docs/results.md)",
     "--sampling truncated": "take poisson: passes have one shape whatever the batch",
-    "privacy curve --records": "it was of `sampling` truncated, which is gone; leave it out",
-    "privacy epsilon --records": "it was of `sampling` truncated, which is gone; leave it out",
     "privacy noise --noise-multiplier": "the answer is the least noise; ask dpltm privacy epsilon what steps and rates cost",
-    "privacy noise --records": "it was of `sampling` truncated, which is gone; leave it out",
     "report SET": "dpltm tickets show SET, and the README.md in it, say what it is",
     "report SWEEP": "read results.md in it, or name it to dpltm compare",
-    "[recipe] measure": "arms are compared by accuracy; leave it out",
+    "recipe.measure": "arms are compared by accuracy; leave it out",
     "features": "scripts/make_drawings.py and scripts/make_photographs.py of the repository make what is bundled",
-    "--criterion dp-energy": "take `criterion` dp-train",
-    "--criterion dp-synthetic": "take `criterion` dp-train",
     "--criterion energy": "take `criterion` magnitude",
     "datasets overlap": "compare rows by a program of your own; `test` of a command still refuses rows of its training",
     "generate --pool": "weights are judged one by one; leave it out",
     "synthesize": "make synthetic records by a library, and declare them as what they are; tickets by `criterion` dp-train",
     "--mechanism discrete-gaussian": "price it by dp-accounting (from_discrete_gaussian_mechanism)",
     "--mechanism zcdp": "price it by dp-accounting (ZCDpEvent)",
-    "privacy curve --rho": "it was of zcdp; price that by dp-accounting (ZCDpEvent)",
-    "privacy epsilon --rho": "it was of zcdp; price that by dp-accounting (ZCDpEvent)",
-    "compare --baselines": _BASELINES,
-    "compare --kinds": _BASELINES,
-    "compare --out": _BASELINES,
-    "compare --ledger": _BASELINES,
-    "compare --population": _BASELINES,
-    "compare --jobs": _BASELINES,
     "compare --dry-run": "it planned baselines, which are gone; a comparison spends nothing",
-    "tune --private": _PRIVATE_SEARCH,
-    "tune --tries": _PRIVATE_SEARCH,
     "tune --dry-run": "it planned a private search; a search on public records spends nothing",
-    "tune --unit": "it was of a private search; name it in dpltm train, with the settings that were found",
-    "tune --per-unit": "it was of a private search; name it in dpltm train, with the settings that were found",
-    "tune --class-shares": "it was of a private search; name it in dpltm train, with the settings that were found",
     "tune --fresh": "a search that was interrupted begins anew; leave it out",
     "latent epsilon --certified": "give --epsilon; the answer says what it certifies",
-    "latent train --prune": "leave it out; tickets are made by dpltm generate",
-    "latent train --rounds": "leave it out; tickets are made by dpltm generate",
     "latent train --fresh": "a training on messages that was interrupted begins anew; leave it out",
     "loop --prepare": "give `x` as the model takes it (it becomes the dtype of its parameters), or let the model scale it",
     "loop --ends": "the figure is that of the whole plan; plan fewer steps, or go on from a state (save_every)",
-    "--start-prefix": _START,
-    "--start-skip": _START,
     "--length": "of a text the last 256 words are kept; in Python dpltm.records.load takes another `length`",
-    "train --prunable": "a training prunes nothing; dpltm generate takes it",
-    "tune --prunable": "a search prunes nothing; dpltm generate takes it",
     "train --plot": "dpltm report draws accuracy and epsilon over the steps",
     "tickets show --plot": "dpltm report has the table of density and accuracy",
     "report --plot": "leave it out; the page has the curves, and dpltm privacy curve draws a ledger's",
-    "compare --csv": "take the rows of --json",
-    "compare --md": "take the rows of --json, or the table that is printed",
-    "privacy curve --csv": "take the curves of --json",
     "audit --plot": "leave it out; the answer has every claim beside its bound",
     "train --kernels": "leave it out; each layer has what is quicker for it",
     "train --stop-at": "end with the budget (--budget-stop), or take fewer --steps",

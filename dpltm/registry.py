@@ -9,6 +9,7 @@ implementation that needs it is named by ``Deferred``.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -39,7 +40,7 @@ class Descriptor(Protocol):
 Entry = TypeVar("Entry", bound=Descriptor)
 
 
-class Registry(Mapping[str, Entry]):
+class Registry(dict[str, Entry]):
     """Descriptors by name, in the order in which they were registered.
 
     Args:
@@ -47,41 +48,22 @@ class Registry(Mapping[str, Entry]):
     """
 
     def __init__(self, field: str, entries: Iterable[Entry] = ()) -> None:
+        super().__init__()
         self.field = field
-        self._entries: dict[str, Entry] = {}
         for entry in entries:
             self.register(entry)
 
-    def __getitem__(self, name: str) -> Entry:
-        return self._entries[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def register(self, entry: Entry) -> None:
-        """Add an entry; InputError if it is no descriptor, or the name is taken."""
-        if not all(isinstance(getattr(entry, name, None), str) for name in ("name", "help", "source")):
-            raise InputError("entry", entry, "a descriptor", "give an object with `name`, `help` and `source`")
-        if entry.name in self._entries:
+        """Add an entry; InputError if the name is taken."""
+        if entry.name in self:
             raise InputError(f"`{self.field}`: there is one named {entry.name!r} already; take another name")
-        self._entries[entry.name] = entry
+        self[entry.name] = entry
 
     def unregister(self, name: str) -> None:
-        del self._entries[self.find(name).name]
+        del self[self.find(name).name]
 
     def find(self, name: str, among: Collection[str] | None = None) -> Entry:
-        """The entry of that name.
-
-        Args:
-            name: as the user gives it.
-            among: names that may be chosen here; all if None.
-
-        Raises:
-            InputError: there is none.
-        """
+        """The entry of that name, ``among`` names that may be chosen here, or all; InputError if there is none."""
         entries = self if among is None else among
         if not isinstance(name, str) or name not in entries:
             hint = did_you_mean(name, entries)
@@ -137,30 +119,15 @@ class Parameter:
             raise InputError(f"`{self.name}`: {value} is not a number between {self.low:g} and {self.high:g}")
 
 
-class Parametrised(Descriptor, Protocol):
-    """A descriptor with parameters."""
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Parameters that it takes."""
-
-
-Chosen = TypeVar("Chosen", bound=Parametrised)
-
-
-def check_parameters(registry: Registry[Chosen], chosen: Chosen, names: Iterable[str]) -> None:
-    """Refuse parameters that the chosen descriptor does not take, by name.
+def check_parameters(registry: Registry[Any], chosen: Any, names: Iterable[str]) -> None:
+    """Raise InputError for parameters that a descriptor does not take.
 
     Args:
-        registry: where else they may be known.
-
-    Raises:
-        InputError: it does not take one of them. The message says who does; or else which name is nearest.
+        registry: where else they may be known: the message says who takes them.
+        chosen, names: the descriptor, and the parameters.
     """
     own = [parameter.name for parameter in chosen.parameters]
-    for name in names:
-        if name in own:
-            continue
+    for name in [name for name in names if name not in own]:
         takers = [
             entry.name for entry in registry.values() if name in [parameter.name for parameter in entry.parameters]
         ]
@@ -173,12 +140,8 @@ def check_parameters(registry: Registry[Chosen], chosen: Chosen, names: Iterable
 
 def changed(parameters: Iterable[Parameter], options: object) -> dict[str, Any]:
     """Parameters of which options hold another value than the default."""
-    values = {parameter.name: getattr(options, parameter.name) for parameter in parameters}
-    return {
-        parameter.name: values[parameter.name]
-        for parameter in parameters
-        if values[parameter.name] != parameter.default
-    }
+    values = {parameter: getattr(options, parameter.name) for parameter in parameters}
+    return {parameter.name: value for parameter, value in values.items() if value != parameter.default}
 
 
 def listed(names: Iterable[str], joint: str = "or") -> str:
@@ -203,25 +166,27 @@ class Deferred:
 
 
 def lazily(
-    package: str, path: Iterable[str], names: Mapping[str, str] = MappingProxyType({})
+    package: str, names: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package whose names are imported when they are first asked for.
 
     Args:
-        package, path: its ``__name__`` and ``__path__``; its modules are among the names.
+        package: its ``__name__``; its modules are among the names.
         names: the module of every other name.
     """
-
-    def modules() -> set[str]:
-        return {module.name for module in pkgutil.iter_modules(path) if module.name[0] != "_"}
 
     def attribute(name: str) -> Any:
         if name in names:
             return getattr(importlib.import_module(names[name]), name)
-        if name[0] != "_" and name in modules():
-            return importlib.import_module(f"{package}.{name}")
-        if (reason := instead(f"{package}.{name}")) is not None:
-            raise AttributeError(f"{package}.{name}{reason}")
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        place = f"{package}.{name}"
+        if name[0] != "_" and importlib.util.find_spec(place) is not None:
+            return importlib.import_module(place)
+        gone = instead(place)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}" if gone is None else f"{place}{gone}")
 
-    return attribute, lambda: sorted({*vars(sys.modules[package]), *names, *modules()})
+    def shown() -> list[str]:
+        module = sys.modules[package]
+        inside = {entry.name for entry in pkgutil.iter_modules(module.__path__) if entry.name[0] != "_"}
+        return sorted({*vars(module), *names, *inside})
+
+    return attribute, shown

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __getattr__, __dir__ = lazily(
     __name__,
-    __path__,
     {
         "load": "dpltm.tickets.store",
         "save": "dpltm.tickets.store",

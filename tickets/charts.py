@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import itertools
 import json
 import math
 import textwrap
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dpltm.errors import ArtifactError
+from dpltm.privacy.entry import value_from_json
 from dpltm.privacy.trade_off import Curves
 from dpltm.registry import Deferred
 from dpltm.tickets.files import check_free, check_writable, read_bytes, replaced
@@ -33,12 +33,6 @@ STYLE = {
 
 LETTERS = 60
 """On a line of a title above a chart, or of its legend; what is longer goes on below."""
-
-FEW = 3
-"""Lines of a legend that find room among the curves; more stand below."""
-
-EVERY = 6
-"""Of the points of a trade-off function: as many as can be told apart."""
 
 MAX_METRICS = 2**26
 """No run notes more bytes than this."""
@@ -82,22 +76,14 @@ class Chart:
         _figure([replace(self, title="")], file, ".svg")
         return f"data:image/svg+xml;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
 
-    @property
-    def lines_below(self) -> int:
-        """Lines of a legend that stands below; 0 of one that finds room among the curves."""
-        lines = sum(1 + series.label.count("\n") for series in self.series)
-        return lines if lines > FEW else 0
-
 
 def _draw(axes: Any, chart: Chart) -> None:
-    finite = list[float]()
     log = chart.axes.get("xscale") == "log"
     for series in chart.series:
         values = np.array(series.points, float).reshape(-1, 2)
         drawable = np.isfinite(values).all(1) & ((values[:, 0] > 0) | (not log))
         x, y = values[drawable].T
         spread = np.array(series.spread, float).reshape(-1, 2)[drawable if series.spread else slice(0)]
-        finite.extend(x)
         if series.style == "o":
             axes.errorbar(x, y, np.abs(spread.T - y) if len(spread) else None, fmt="o", label=series.label)
             continue
@@ -106,32 +92,28 @@ def _draw(axes: Any, chart: Chart) -> None:
             line.set_color("0.4")
         if len(spread):
             axes.fill_between(x, *spread.T, color=line.get_color(), alpha=0.15, linewidth=0)
-    axes.set(title=chart.title, xlabel=chart.x, ylabel=chart.y, **({} if log and not finite else chart.axes))
-    if chart.y == ACCURACY and "ylim" not in chart.axes:
-        axes.set_ylim(max(axes.get_ylim()[0], 0.0), min(axes.get_ylim()[1], 100.0))
-    if log and finite:  # matplotlib's own marks are powers of ten
-        several = (1, 2, 5) if max(finite) > 10 * min(finite) else (1, 2, 3, 4, 5, 6, 8)
-        axes.xaxis.set_major_locator(_MARKS(subs=several))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set(title=chart.title, xlabel=chart.x, ylabel=chart.y, **chart.axes)
+    if log:  # matplotlib's own marks are powers of ten
+        axes.xaxis.set_major_locator(_MARKS(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
-    lower = axes.transAxes + _SHIFT(0, -0.5, axes.figure.dpi_scale_trans)  # by inches, for the name of the axis
-    below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": lower} if chart.lines_below else {}
-    legend = axes.legend(**below) if len(chart.series) > 1 else None
-    for text in (axes.title, axes.xaxis.label, axes.yaxis.label, *([] if legend is None else legend.get_texts())):
+    texts = [axes.title, axes.xaxis.label, axes.yaxis.label]
+    if len(chart.series) > 1:
+        below = axes.transAxes + _SHIFT(0, -0.5, axes.figure.dpi_scale_trans)  # by inches, for the name of the axis
+        legend = axes.legend(loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=below)
+        texts += legend.get_texts()
+    for text in texts:
         text.set_parse_math(False)  # names are people's: no $ in them begins a formula
 
 
 def _figure(charts: Sequence[Chart], place: Path | io.BytesIO, suffix: str, title: str = "") -> None:
     across = min(len(charts), 2)
     down = -(-len(charts) // across)
-    height = 3.6 + 0.2 * max(chart.lines_below for chart in charts)
+    lines = max(sum(1 + series.label.count("\n") for series in chart.series) for chart in charts)
     with _RC(STYLE):
-        figure = _FIGURE(figsize=(5.2 * across, height * down), layout="constrained")
-        for axes, chart in itertools.zip_longest(figure.subplots(down, across, squeeze=False).flat, charts):
-            if chart is None:
-                axes.set_visible(False)
-            else:
-                _draw(axes, chart)
+        figure = _FIGURE(figsize=(5.2 * across, (3.6 + 0.2 * lines) * down), layout="constrained")
+        for number, chart in enumerate(charts, start=1):
+            _draw(figure.add_subplot(down, across, number), chart)
         if title:
             figure.suptitle(textwrap.fill(title, LETTERS * across), fontsize="medium", parse_math=False)
         undated: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
@@ -165,15 +147,14 @@ def write_charts(path: Path, charts: Sequence[Chart], title: str) -> None:
 
 def trade_off(curves: Curves) -> Chart:
     """Return the chart of a trade-off function, with the nominal one beside it."""
-
-    def line(name: str, misses: np.ndarray, style: str) -> Series:
-        points = list(zip((100 * curves.false_alarms).tolist(), (100 * misses).tolist(), strict=True))
-        return Series(name, [*points[::EVERY], points[-1]], style)
-
-    series = [line("certified: no attacker is below", curves.misses, "-")]
+    lines = {"certified: no attacker is below": (curves.misses, "-")}
     if curves.misses_gdp is not None:
-        series.append(line(f"nominal: G with mu {curves.mu or 0.0:.3g}", curves.misses_gdp, "--"))
-    series.append(Series("nothing learnt", [(0.0, 100.0), (100.0, 0.0)], ":"))
+        lines[f"nominal: G with mu {curves.mu or 0.0:.3g}"] = (curves.misses_gdp, "--")
+    lines["nothing learnt"] = (1 - curves.false_alarms, ":")
+    series = [
+        Series(name, (100 * np.column_stack([curves.false_alarms, misses])).tolist(), style)
+        for name, (misses, style) in lines.items()
+    ]
     caption = "The nearer the curve is to the dotted line, the less an attacker can tell."
     ends = {"xlim": (0, 100), "ylim": (0, 100)}
     return Chart("What an attacker must miss", "false alarms, %", "misses, %", series, ends, caption)
@@ -213,30 +194,26 @@ ACCURACY = "accuracy, %"
 """Along axes."""
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What a run notes at a step, as far as charts show it."""
+
+    step: int
+    accuracy: float | None
+    epsilon: float
+
+
 def read_metrics(path: Path) -> dict[int, tuple[float, float]] | None:
     """Return what a run noted, by step: its accuracy and certified epsilon; None if the file is missing or damaged."""
-    metrics = {}
     try:
-        for line in read_bytes(path, MAX_METRICS, 1).decode().splitlines():
-            body: Any = json.loads(line)
-            if body.get("accuracy") is None:
-                continue
-            step = body["step"]
-            here = figure_in(body["accuracy"])
-            epsilon = figure_in(body["epsilon"])
-            if type(step) is not int or figure_in(step) is None or here is None or epsilon is None:
-                return None
-            metrics[step] = (here, epsilon)
-    except (ArtifactError, ValueError, KeyError, AttributeError, RecursionError):
+        lines = map(json.loads, read_bytes(path, MAX_METRICS, 1).decode().splitlines())
+        rows = [
+            value_from_json(Measured, {name: line.get(name) for name in ("step", "accuracy", "epsilon")}, "metrics")
+            for line in lines
+        ]
+    except (ArtifactError, ValueError, AttributeError, RecursionError):
         return None
-    return metrics
-
-
-def figure_in(value: object) -> float | None:
-    """Return a number as ``json_figure`` writes it, from 0 on or the text ``inf``; None for anything else."""
-    if isinstance(value, bool) or not (value == "inf" or (isinstance(value, (int, float)) and 0 <= value < 1e308)):
-        return None
-    return float(value)
+    return {row.step: (row.accuracy, row.epsilon) for row in rows if row.accuracy is not None}
 
 
 def against_epsilon(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
@@ -245,16 +222,16 @@ def against_epsilon(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
     finite = [row for row in rows if isinstance(row["certified"], (int, float)) and row["certified"] > 0]
     if not finite:
         return []
-    least, most = (pick(row["certified"] for row in finite) for pick in (min, max))
-    bars = any(row["low"] is not None for row in finite)
+    least = min(row["certified"] for row in finite)
+    most = max(row["certified"] for row in finite)
     series = []
     for row in finite:
         spread = [] if row["low"] is None else [(100 * row["low"], 100 * row["high"])]
         series.append(Series(row["run"], [(row["certified"], 100 * row["accuracy"])], "o", spread))
-    for row in (row for row in rows if row["certified"] == "inf"):
-        ends = [(end, 100 * row["accuracy"]) for end in (least, most)]
-        series.append(Series(f"{row['run']} (nothing is certified)", ends, "--"))
-    axes = {"xlim": (least / 1.2, most * 1.2), **({"xscale": "log"} if most > 3 * least else {})}
-    title = "Accuracy against certified epsilon"
-    caption = "Bars: 95 % intervals." if bars else ""
-    return [Chart(title, "certified epsilon", ACCURACY, series, axes, caption)]
+    for row in rows:
+        if row["certified"] == "inf":
+            ends = [(end, 100 * row["accuracy"]) for end in (least, most)]
+            series.append(Series(f"{row['run']} (nothing is certified)", ends, "--"))
+    axes = {"xscale": "log", "xlim": (least / 1.2, most * 1.2)}
+    title = "Accuracy against certified epsilon; bars: 95 % intervals"
+    return [Chart(title, "certified epsilon", ACCURACY, series, axes)]

@@ -31,7 +31,7 @@ from dpltm.errors import ArtifactError, InputError, Interrupted
 from dpltm.networks.state import content_id
 from dpltm.privacy.checkpoint import AGAIN, Checkpoint, Checkpoints, check_same
 from dpltm.progress import Progress
-from dpltm.tickets.files import check_free, check_schema, lock, read_bytes, replaced, sync
+from dpltm.tickets.files import check_free, check_schema, lock, read_bytes, remove_empty, replaced, sync, unwritable
 
 FORMAT, SCHEMA, FILE = "dpltm-checkpoint", 1, "checkpoint.safetensors"
 
@@ -105,29 +105,27 @@ class CheckpointFolder(Checkpoints):
         self._last: Checkpoint | None = None
         self._next, self._asked = 0.0, False
         self._handlers: dict[int, Any] = {}
-        self._missing: list[Path] = []
+        self._made: list[Path] = []
         super().__init__()
         self.interrupted = False
 
     def __enter__(self) -> CheckpointFolder:
         if self._resumes and self._fresh:
             raise InputError("`resume`, `fresh`: one goes on, the other begins again; give one of them")
-        if not _is_folder(self._folder):
-            if os.path.lexists(self._folder):
-                raise ArtifactError(f"{self._folder}: is not a folder of checkpoints; remove it")
-            check_free(self._target)
-            if self._resumes:
-                raise InputError(
-                    f"`resume`: {self._target} was not begun, so there is nothing to go on from; leave it out"
-                )
+        if _is_folder(self._folder):
+            self._acquire()
+            self.interrupted = True
+            try:
+                self._open()
+            except BaseException:
+                self._release()
+                raise
             return self
-        self._acquire()
-        self.interrupted = True
-        try:
-            self._open()
-        except BaseException:
-            self._release()
-            raise
+        check_free(self._target)
+        if self._resumes:
+            raise InputError(
+                f"`resume`: {self._target} was not begun, so there is nothing to go on from; leave it out"
+            )
         return self
 
     def __exit__(
@@ -135,7 +133,8 @@ class CheckpointFolder(Checkpoints):
     ) -> None:
         self._leave_signals()
         if self._lock is not None and not self._file.exists():
-            self._remove()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            remove_empty(self._made)
         self._release()
         if kind is KeyboardInterrupt and self._last is not None:
             raise self._interrupted() from None
@@ -176,18 +175,15 @@ class CheckpointFolder(Checkpoints):
     # the folder
 
     def _begin(self) -> None:
+        self._made = [parent for parent in self._folder.parents if not parent.exists()]  # deepest first
         try:
-            self._missing = [parent for parent in self._folder.parents if not parent.exists()]  # deepest first
             self._folder.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileExistsError):  # another process came first: it holds the lock, or did
-                self._folder.mkdir(0o700)
-                self._acquire()
-                return
+            self._folder.mkdir(0o700)
+        except FileExistsError:  # another process came first: it holds the lock, or did
+            raise self._taken() from None
         except OSError as error:
-            raise ArtifactError(
-                f"`out`: cannot write to {self._folder.parent}: {error.strerror}; choose another place"
-            ) from None
-        raise self._taken()
+            raise ArtifactError(f"`out`: {unwritable(self._folder, error)}") from None
+        self._acquire()
 
     def _open(self) -> None:
         """Read what an interrupted attempt left, or remove it."""
@@ -199,7 +195,7 @@ class CheckpointFolder(Checkpoints):
             check_free(self._target)
         except ArtifactError:  # that attempt had come to its end
             self.forget()
-            self._remove()
+            shutil.rmtree(self._folder, ignore_errors=True)
             raise
         if self._fresh:
             self.forget()
@@ -215,12 +211,6 @@ class CheckpointFolder(Checkpoints):
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def _remove(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-        for parent in self._missing:
-            with contextlib.suppress(OSError):
-                parent.rmdir()
 
     def _taken(self) -> ArtifactError:
         return ArtifactError(

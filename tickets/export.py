@@ -19,21 +19,12 @@ from dpltm.networks.masks import Mask, network_id
 from dpltm.networks.state import weights_of
 from dpltm.privacy.entry import Lineage, to_json, value_from_json
 from dpltm.pruning.generation import Ticket, Tickets
+from dpltm.tickets import files
 from dpltm.tickets.charts import MAX_METRICS
 from dpltm.tickets.feature_files import described, map_json, write_map
-from dpltm.tickets.files import (
-    MAX_JSON,
-    check_free,
-    new_file,
-    new_folder,
-    parse_json,
-    read_bytes,
-    read_header,
-    write_json,
-    write_lineage,
-)
+from dpltm.tickets.files import check_free, new_file, new_folder, read_bytes, read_header
 from dpltm.tickets.model_card import sources
-from dpltm.tickets.run import WEIGHTS, write_config, write_network
+from dpltm.tickets.run import WEIGHTS, read_object, write_config, write_network
 from dpltm.tickets.tensors import read_any, write_tensors
 from dpltm.tickets.ticket_set import MAX_SET, check_text, save_ticket_set
 from dpltm.training.artifacts import Parent, ProvenanceKind, Run, TicketSet, check_provenance
@@ -75,13 +66,6 @@ class Origin:
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "lineage": to_json(self.lineage)}
 
-    @classmethod
-    def from_json(cls, body: object) -> Origin:
-        """Read the result of ``to_json``; ArtifactError if it is something else."""
-        if isinstance(body, dict) and set(body) >= {"provenance", "source", "events"}:
-            raise ArtifactError("it was written by dpltm before 0.3; make it again")
-        return value_from_json(cls, body, "origin")
-
 
 def check_shareable(tickets: TicketSet, *, label: str, consent: bool) -> None:
     """Refuse to hand on masks that no epsilon bounds without consent."""
@@ -93,15 +77,15 @@ def check_shareable(tickets: TicketSet, *, label: str, consent: bool) -> None:
 
 def sharing_notes(tickets: TicketSet, *, of_set: bool) -> list[str]:
     """Notes for whoever hands tickets on."""
-    notes = []
-    if tickets.provenance == "private":
-        notes.append(f"{SHARING_PRIVATE}; predictors and accuracies stay here")
-    if tickets.feature_map is not None and not of_set:
+    feature_map, lineage = tickets.feature_map, tickets.lineage
+    private = f"{SHARING_PRIVATE}; predictors and accuracies stay here"
+    notes = [private] if tickets.provenance == "private" else []
+    if feature_map is not None and not of_set:
         notes.append(
-            f"the network takes {tickets.feature_map.text} features, not records; what makes them stays in {tickets.label}"
+            f"the network takes {feature_map.text} features, not records; what makes them stays in {tickets.label}"
         )
-    if tickets.lineage.paid:
-        whose = " and ".join(sources(tickets.lineage))
+    if lineage.paid:
+        whose = " and ".join(sources(lineage))
         notes.append(f"what it depends on goes with the copy: releases from {whose}, and what they cost")
     return notes
 
@@ -123,13 +107,18 @@ def export_torch_prune(values: Mapping[str, Tensor], mask: Mask, path: Path, ori
 
     ``prune.identity(module, "weight")`` on every module with a weight makes a model that takes it.
     """
+    check_free(path)
+    if path.suffix != ".safetensors":
+        raise ArtifactError(f"`out`: {path}: tensors are written as safetensors; name it {path.stem}.safetensors")
     tensors: dict[str, np.ndarray] = {}
     for name, value in values.items():
         if name not in mask.prunable:
             tensors[name] = value.numpy()
         else:
             tensors[name + _ORIG], tensors[name + _MASK] = value.numpy(), mask[name].to(value.dtype).numpy()
-    _write(path, origin, tensors)
+    with new_file(path) as staging:
+        # of several keys the order would vary
+        write_tensors(staging, tensors, metadata={_ORIGIN: json.dumps(origin.to_json())})
 
 
 def read_origin(path: Path) -> Origin | None:
@@ -139,7 +128,7 @@ def read_origin(path: Path) -> Origin | None:
     if stated is None:
         return None
     try:
-        return Origin.from_json(json.loads(stated))
+        return value_from_json(Origin, json.loads(stated), "origin")
     except (ArtifactError, ValueError, RecursionError) as error:
         raise ArtifactError(f"{path}: what it says of its origin: {first_line(error)}") from None
 
@@ -178,20 +167,6 @@ def import_torch_prune(path: Path, spec: Network) -> Tickets:
     return Tickets(spec, values, (Ticket(0, dense, None, None), Ticket(1, pruned, None, None)))
 
 
-def _write(path: Path, origin: Origin, tensors: Mapping[str, np.ndarray]) -> None:
-    check_free(path)
-    text = json.dumps(origin.to_json())
-    if len(text) > MAX_METADATA // 2:
-        raise InputError(
-            f"{origin.name}: {len(origin.lineage.entries)} releases and declarations are too many to go with a file; export"
-            " the whole set"
-        )
-    if path.suffix != ".safetensors":
-        raise ArtifactError(f"`out`: {path}: tensors are written as safetensors; name it {path.stem}.safetensors")
-    with new_file(path) as staging:
-        write_tensors(staging, tensors, metadata={_ORIGIN: text})  # of several keys the order would vary
-
-
 def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
     """Write a set of two, and return sizes: the compact dense network, and the ticket of round ``number`` in it, as round 1.
 
@@ -204,16 +179,11 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
     # pruned starting weights are those of the set as well, though the mask keeps them at zero
     for name, value in body.theta0.items():
         value.copy_(tickets.body.theta0[name].flatten()[smaller.places[name]].view(value.shape))
-    compacted = replace(
-        tickets,
-        body=body,
-        config={
-            "compacted": {"model": spec.text, "features": spec.features, "classes": spec.classes},
-            **{name: value for name, value in tickets.config.items() if name == "table_schema"},
-        },
-        parent=Parent(tickets.id, tickets.name, number, "compaction"),
-    )
-    save_ticket_set(path, compacted)
+    config: dict[str, Any] = {"compacted": {"model": spec.text, "features": spec.features, "classes": spec.classes}}
+    if "table_schema" in tickets.config:
+        config["table_schema"] = tickets.config["table_schema"]
+    parent = Parent(tickets.id, tickets.name, number, "compaction")
+    save_ticket_set(path, replace(tickets, body=body, config=config, parent=parent))
     return _sizes(spec, ticket.mask, smaller)
 
 
@@ -227,14 +197,12 @@ def compact_run(run: Run, path: Path) -> dict[str, Any]:
         for name in ("metrics.jsonl", "environment.json"):
             (folder / name).write_bytes(read_bytes(run.path / name, MAX_METRICS))
         digest = network_id(smaller.model, smaller.mask)
-        result: Any = parse_json(run.path / "result.json", read_bytes(run.path / "result.json", MAX_JSON))
-        write_json(folder / "result.json", {**result, WEIGHTS: digest})  # figures are of the same answers
-        front = write_map(folder, run.feature_map)
-        write_config(
-            folder, {**run.config, "model": smaller.spec.text, "feature_map": front, "compacted_from": spec.text}
-        )
+        result = read_object(run.path / "result.json")
+        files.write_json(folder / "result.json", {**result, WEIGHTS: digest})  # figures are of the same answers
+        changes = {"model": smaller.spec.text, "compacted_from": spec.text}
+        write_config(folder, {**run.config, **changes, "feature_map": write_map(folder, run.feature_map)})
         write_network(folder, smaller.model, smaller.mask)
-        write_lineage(folder, run.lineage, digest)
+        files.write_lineage(folder, run.lineage, digest)
     return _sizes(spec, run.mask, smaller)
 
 

@@ -9,7 +9,7 @@ import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tokenize import TokenError
@@ -24,7 +24,7 @@ from dpltm.features import parse
 from dpltm.features.feature_map import CENTRE, PAIRS, FeatureMap, SplineMap, map_of
 from dpltm.features.inputs import Compute, FeatureStore, Services, feature_shape, features_of_rows
 from dpltm.features.normalisation import ChannelStatistics
-from dpltm.privacy.entry import lineage_from_json, to_json
+from dpltm.privacy.entry import Lineage, to_json, value_from_json
 from dpltm.progress import Progress
 from dpltm.records.catalogue import cache_home
 from dpltm.records.split import Arrays, Split
@@ -34,127 +34,113 @@ from dpltm.tickets.tensors import read_tensors, write_tensors
 NAME = "features.safetensors"
 
 _NONE = "feature_map is not the description of a feature map"
-_KEYS = {"id", "text", "shape", "bounds", "statistics", "components", "centred", "lineage", "network"}
 _MAX_SIDE = 10_000
 
-SPLINES = "splines"  # key of the columns of a table, and of what is known of their pairs; there only for such a map
-ENCODER = "encoder"  # key of the digest of a bundled file that a map computes with; there only where it has one
+
+@dataclass(frozen=True)
+class SplineFacts:
+    """Columns of a table that splines are made of, and the pairs of them that are kept."""
+
+    numbers: tuple[int, ...]
+    slots: int
+    pairs: tuple[tuple[int, ...], ...] | None
+
+
+@dataclass(frozen=True)
+class MapFacts:
+    """All of a map but its tensors, as JSON has it; ``components`` and ``network`` are of dpltm 0.2.
+
+    Attributes:
+        encoder: digest of a bundled file that a map computes with; this and ``splines`` are left out where there are none.
+    """
+
+    id: str
+    text: str
+    shape: tuple[int, ...]
+    bounds: tuple[float, ...]
+    statistics: bool
+    components: None
+    centred: bool
+    lineage: Lineage
+    network: None
+    encoder: str = ""
+    splines: SplineFacts | None = None
 
 
 def map_json(feature_map: FeatureMap | None) -> dict[str, Any] | None:
     """Return all of a map but its tensors, as JSON; None for no map."""
     if feature_map is None:
         return None
-    digest = feature_map.base.digest
-    return {
-        "id": feature_map.id,
-        "text": feature_map.text,
-        "shape": list(feature_map.shape),
-        "bounds": list(feature_map.bounds),
-        "statistics": feature_map.statistics is not None,
-        "components": None,  # of public features, in dpltm 0.2
-        "centred": feature_map.centre is not None,
-        "lineage": to_json(feature_map.lineage),
-        "network": None,  # of dpltm 0.2
-        **({ENCODER: digest} if digest else {}),
-        **({SPLINES: _spline_facts(feature_map)} if isinstance(feature_map, SplineMap) else {}),
-    }
+    splines = None
+    if isinstance(feature_map, SplineMap):
+        splines = SplineFacts(feature_map.numbers, feature_map.slots, feature_map.pairs)
+    facts = MapFacts(
+        feature_map.id, feature_map.text, feature_map.shape, feature_map.bounds, feature_map.statistics is not None,
+        None, feature_map.centre is not None, feature_map.lineage, None, feature_map.base.digest, splines,
+    )  # fmt: skip
+    return {name: value for name, value in to_json(facts).items() if value or name not in ("encoder", "splines")}
 
 
 def described(body: Any) -> FeatureMap:
     """Return the map of a description, its tensors with shapes and no values; ArtifactError if it is something else."""
     try:
-        return _described(body)
-    except ArtifactError as error:
-        raise ArtifactError(f"feature_map: {error}") from None
-    except (DpltmError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return _described(value_from_json(MapFacts, {"encoder": "", "splines": None, **body}, "feature_map"))
+    except ArtifactError:
+        raise
+    except (DpltmError, TypeError, ValueError):
         raise ArtifactError(_NONE) from None
+
+
+def _described(facts: MapFacts) -> FeatureMap:
+    low, high = facts.bounds
+    if not -math.inf < low < high < math.inf or not 1 <= len(facts.shape) <= 3:
+        raise ValueError("bounds or shape")
+    if not all(1 <= size <= _MAX_SIDE for size in facts.shape):
+        raise ValueError("shape")
+    base = parse(facts.text)
+    if base is None or base.text != facts.text:  # an id is of one way to say it
+        raise ValueError("text")
+    if facts.encoder != base.digest:
+        raise ArtifactError(
+            f"feature_map: {facts.text!r:.80} was made with another encoder than this version of dpltm has (SHA-256"
+            f" {facts.encoder[:12]}, here {base.digest[:12]}); install the version that made it"
+        )
+    if facts.statistics and not base.channels:
+        raise ValueError("statistics")
+    if bool(facts.lineage) != facts.statistics:
+        raise ArtifactError("feature_map: its lineage does not say what it was made from")
+    splines, empty = facts.splines, partial(torch.empty, device="meta")
+    feature_map = map_of(base, facts.shape, (low, high), None if splines is None else splines.numbers)
+    feature_map, width = replace(feature_map, lineage=facts.lineage), feature_map.features
+    if splines is not None:
+        if not isinstance(feature_map, SplineMap) or splines.numbers != tuple(sorted(set(splines.numbers))):
+            raise ValueError("numbers")
+        pairs = None if splines.pairs is None else tuple((first, second) for first, second in splines.pairs)
+        if not len(pairs or ()) <= splines.slots <= PAIRS:
+            raise ValueError("pairs")
+        if not all(0 <= place < feature_map.columns for pair in pairs or () for place in pair):
+            raise ValueError("pairs")
+        moments, width = empty(2, feature_map.columns) if facts.centred else None, feature_map.single
+        feature_map = replace(feature_map, slots=splines.slots, pairs=pairs, moments=moments)
+    elif isinstance(feature_map, SplineMap):
+        raise ValueError("splines")
+    channels = feature_map.feature_shape[-1]
+    return replace(
+        feature_map,
+        statistics=ChannelStatistics(empty(channels), empty(channels)) if facts.statistics else None,
+        centre=empty(width) if facts.centred else None,
+    )
 
 
 def restored(plain: FeatureMap, id: str, values: Mapping[str, Tensor] = {}) -> FeatureMap | None:
     """Return a map that was :func:`described`, with its tensors; None where they are none of it, by its id."""
     if values.keys() != plain.tensors.keys():
         return None
-    feature_map = replace(
-        plain,
-        statistics=plain.statistics and ChannelStatistics(values["mean"], values["deviation"]),
-        centre=values.get(CENTRE),
-    )
+    statistics = plain.statistics and ChannelStatistics(values["mean"], values["deviation"])
+    feature_map = replace(plain, statistics=statistics, centre=values.get(CENTRE))
     if isinstance(feature_map, SplineMap):
         feature_map = replace(feature_map, moments=values.get("moments"))
     return feature_map if feature_map.id == id else None
-
-
-def _spline_facts(described: SplineMap) -> dict[str, Any]:
-    pairs = None if described.pairs is None else [list(places) for places in described.pairs]
-    return {"numbers": list(described.numbers), "slots": described.slots, "pairs": pairs}
-
-
-def _described(body: Any) -> FeatureMap:
-    """Return a map whose tensors have shapes and no values."""
-    if set(body) - {ENCODER, SPLINES} != _KEYS or not all(isinstance(body[key], list) for key in ("shape", "bounds")):
-        raise ValueError("keys")
-    shape = tuple(body["shape"])
-    text = body["text"]
-    for key, gone in (
-        ("network", "the network of a run in front of another"),
-        ("components", "a map onto components"),
-    ):
-        if body[key] is not None:
-            raise ArtifactError(f"{gone} is gone since 0.3; dpltm 0.2 reads it")
-    if not all(type(size) is int and 1 <= size <= _MAX_SIDE for size in shape) or not 1 <= len(shape) <= 3:
-        raise ValueError("shape")
-    low, high = (float(bound) for bound in body["bounds"])
-    if not -math.inf < low < high < math.inf or not isinstance(text, str) or not isinstance(body["id"], str):
-        raise ValueError("bounds")
-    base = parse(text)
-    if base is None or base.text != text:  # an id is of one way to say it
-        raise ValueError("text")
-    digest = base.digest
-    if body.get(ENCODER, "") != digest:
-        raise ArtifactError(
-            f"{text!r:.80} was made with another encoder than this version of dpltm has (SHA-256"
-            f" {str(body.get(ENCODER))[:12]}, here {digest[:12]}); install the version that made it"
-        )
-    lineage = lineage_from_json(body["lineage"])
-    statistics, centred = body["statistics"], body["centred"]
-    if not type(statistics) is type(centred) is bool or (statistics and not base.channels):
-        raise ValueError("kind")
-    if bool(lineage) != statistics:
-        raise ArtifactError("its lineage does not say what it was made from")
-    feature_map = FeatureMap(base, shape, (low, high), lineage=lineage)
-    empty = partial(torch.empty, device="meta")
-    if isinstance(map_of(base, shape, (low, high)), SplineMap):
-        return _described_splines(feature_map, body[SPLINES], centred)
-    if not (statistics or centred):
-        return feature_map
-    channels = feature_map.feature_shape[-1]
-    return replace(
-        feature_map,
-        statistics=ChannelStatistics(empty(channels), empty(channels)) if statistics else None,
-        centre=empty(feature_map.features) if centred else None,
-    )
-
-
-def _described_splines(plain: FeatureMap, body: Any, centred: bool) -> FeatureMap:
-    numbers, slots, pairs = body["numbers"], body["slots"], body["pairs"]
-    places = [*numbers, *(place for pair in pairs or () for place in pair)]
-    if set(body) != {"numbers", "slots", "pairs"} or not all(type(place) is int for place in (*places, slots)):
-        raise ValueError("splines")
-    columns = math.prod(plain.shape)
-    if not all(0 <= place < columns for place in places) or numbers != sorted(set(numbers)):
-        raise ValueError("numbers")
-    if not len(pairs or ()) <= slots <= PAIRS or any(len(pair) != 2 for pair in pairs or ()):
-        raise ValueError("pairs")
-    feature_map = map_of(plain.base, plain.shape, plain.bounds, tuple(numbers))
-    assert isinstance(feature_map, SplineMap)
-    feature_map, empty = replace(feature_map, slots=slots), partial(torch.empty, device="meta")
-    return replace(
-        feature_map,
-        pairs=None if pairs is None else tuple((first, second) for first, second in pairs),
-        centre=empty(feature_map.single) if centred else None,
-        moments=empty(2, columns) if centred else None,
-    )
 
 
 def write_map(folder: Path, feature_map: FeatureMap | None) -> dict[str, Any] | None:
@@ -206,21 +192,18 @@ class FeatureCache(FeatureStore):
         """Return the split with features, mapped from the cache; computed first where they are not there."""
         path = cache_path(split, feature_map, dtype)
         stored = _kept(path, split, feature_map, dtype)
-        if stored is None:
-            if path.exists():
-                progress.say(f"{path}: is damaged, or of another version; features are computed anew")
-            try:
-                compute(partial(_written, path, (len(split), math.prod(feature_shape(split, feature_map))), dtype))
-            except OSError as error:
-                progress.say(
-                    f"{path.parent}: features cannot be kept there ({error.strerror}), and are kept in memory for this"
-                    " command; make room, or point XDG_CACHE_HOME elsewhere"
-                )
-                return super().kept(split, feature_map, dtype, compute, progress)
-            stored = _kept(path, split, feature_map, dtype)
-        if stored is None:
-            raise ArtifactError(f"{path}: does not hold what was written; check the disk")
-        return stored
+        if stored is not None:
+            return stored
+        if path.exists():
+            progress.say(f"{path}: is damaged, or of another version; features are computed anew")
+        try:
+            return compute(partial(_written, path, (len(split), *feature_shape(split, feature_map)), dtype))
+        except OSError as error:
+            progress.say(
+                f"{path.parent}: features cannot be kept there ({error.strerror}), and are kept in memory for this command;"
+                " make room, or point XDG_CACHE_HOME elsewhere"
+            )
+            return super().kept(split, feature_map, dtype, compute, progress)
 
 
 def services(progress: Progress) -> Services:
@@ -252,7 +235,7 @@ KEY, _PASSING = "key", secrets.token_bytes(32)
 """File of the key, and the key of this process, which becomes that of the cache where there is none."""
 
 
-def _written(path: Path, shape: tuple[int, int], dtype: str, features: Iterator[np.ndarray]) -> np.ndarray:
+def _written(path: Path, shape: tuple[int, ...], dtype: str, features: Iterator[np.ndarray]) -> np.ndarray:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with staged_file(path) as staging:  # readable by its owner alone
         with staging.open("wb") as stream:
@@ -271,16 +254,14 @@ def _kept(path: Path, split: Split, feature_map: FeatureMap, dtype: str) -> Spli
         values = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError, SyntaxError, TokenError):  # numpy reads the header as Python's literals
         return None
-    shape = feature_shape(split, feature_map)
-    if values.shape != (len(split), math.prod(shape)) or values.dtype != np.dtype(dtype):
+    if values.shape != (len(split), *feature_shape(split, feature_map)) or values.dtype != np.dtype(dtype):
         return None
-
     same = list[bool]()
 
     def compare(records: Arrays) -> None:
         tried = np.unique(np.linspace(0, len(split) - 1, TRIED).astype(int))
         expected = features_of_rows("<f4", feature_map, records.x[tried], records.y[tried])
-        same.append(np.allclose(values[tried], expected, rtol=2e-3, atol=1e-4))
+        same.append(np.allclose(values[tried].reshape(expected.shape), expected, rtol=2e-3, atol=1e-4))
 
     split.check(compare)
-    return split.with_features(values.reshape(len(split), *shape)) if all(same) else None
+    return split.with_features(values) if all(same) else None

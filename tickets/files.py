@@ -7,13 +7,14 @@ import errno
 import fcntl
 import glob
 import hashlib
+import itertools
 import json
 import os
 import shutil
 import stat
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,6 @@ from dpltm.options import last_part, table
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 
 MAX_JSON = 2 * 2**20  # no JSON document of dpltm comes near this many bytes; a larger file is not one
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""Errors of a disk that is full, or not to be written any more."""
 
 _STAGING = ".partial"  # what names of files and folders that are being written end with
 
@@ -44,37 +42,23 @@ def new_folder(target: Path) -> contextlib.AbstractContextManager[Path]:
 
 @contextlib.contextmanager
 def new_file(target: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a hidden file beside ``target`` to write into; it becomes ``target`` if the block ends well.
-
-    Else it goes, with folders that were made for it.
-    """
+    """Yield a hidden file beside ``target`` to write into; it becomes ``target`` if the block ends well, and goes if not."""
     check_free(target)
-    missing = [parent for parent in target.parents if not parent.exists()]  # deepest first
-    staging = target
+    made = [parent for parent in target.parents if not parent.exists()]  # deepest first
     try:
-        with contextlib.ExitStack() as stack:
-            try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                staging = stack.enter_context(staged_file(target, folder=folder))
-            except OSError as error:
-                raise ArtifactError(
-                    f"`out`: cannot write to {target.parent}: {error.strerror}; choose another place"
-                ) from None
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with staged_file(target, folder=folder) as staging:
             yield staging
-            for path in staging.iterdir() if staging.is_dir() else (staging,):
+            for path in staging.iterdir() if folder else (staging,):
                 sync(path)
-            staging.chmod(0o755 if staging.is_dir() else 0o644)
+            staging.chmod(0o755 if folder else 0o644)
             check_free(target)
             staging.rename(target)
             sync(target.parent)
     except BaseException as error:
-        for parent in missing:
-            with contextlib.suppress(OSError):
-                parent.rmdir()
-        if isinstance(error, ArtifactError):  # nobody looks for what is gone
-            error.args = (str(error).replace(str(staging), str(target)),)
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
-            raise _no_room(target, error) from None
+        remove_empty(made)
+        if isinstance(error, OSError):
+            raise ArtifactError(f"`out`: {unwritable(target, error)}") from None
         raise
 
 
@@ -89,14 +73,16 @@ def staged_file(target: Path, *, folder: bool = False) -> Iterator[Path]:
             if (descriptor := lock(path)) is not None:
                 _remove(path)
                 os.close(descriptor)
-    staging, descriptor = _locked(target, folder)
+    descriptor = None
+    while descriptor is None:  # before it is locked, somebody else may take it for left
+        staging = _hidden(target, folder)
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = lock(staging)
     try:
         yield staging
     finally:
-        if os.path.lexists(staging):
-            _remove(staging)
-        if descriptor is not None:
-            os.close(descriptor)
+        _remove(staging)
+        os.close(descriptor)
 
 
 def _hidden(target: Path, folder: bool) -> Path:
@@ -108,30 +94,25 @@ def _hidden(target: Path, folder: bool) -> Path:
     return Path(name)
 
 
-def _locked(target: Path, folder: bool) -> tuple[Path, int | None]:
-    """Return a hidden file, and its lock, which shows that somebody is at it; None where there are no locks."""
-    for _ in range(5):
-        staging = _hidden(target, folder)
-        with contextlib.suppress(FileNotFoundError):  # somebody tidied up before it was locked
-            if (descriptor := lock(staging)) is not None:
-                return staging, descriptor
-        _remove(staging)
-    return _hidden(target, folder), None
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove those of some folders, the deepest first, in which nothing lies."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
-def _no_room(path: Path, error: OSError) -> ArtifactError:
+def unwritable(path: Path, error: OSError) -> ArtifactError:
+    """Return the refusal of a place that cannot be written."""
     return ArtifactError(f"{path}: cannot be written: {error.strerror}; make room, or choose another place")
 
 
 def lock(path: Path) -> int | None:
     """Return a descriptor that locks a file or folder, no link, until it is closed; None where another has it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
+    with contextlib.suppress(BlockingIOError, FileNotFoundError):  # somebody else's; or removed, perhaps made anew
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.stat(path, follow_symlinks=False).st_ino == os.fstat(descriptor).st_ino:
             return descriptor
-    except OSError:  # somebody else's; or removed, and perhaps made anew, meanwhile
-        pass
     os.close(descriptor)
     return None
 
@@ -171,12 +152,8 @@ def check_free(target: Path, name: str = "out") -> None:
 
 def free_name(stem: str, suffix: str) -> Path:
     """``STEMSUFFIX``, or ``STEM-2SUFFIX`` and so on: the first that does not exist yet."""
-    path = Path(stem + suffix)
-    number = 1
-    while path.exists():
-        number += 1
-        path = Path(f"{stem}-{number}{suffix}")
-    return path
+    stems = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+    return next(path for name in stems if not (path := Path(name + suffix)).exists())
 
 
 def check_writable(path: Path) -> None:
@@ -185,7 +162,7 @@ def check_writable(path: Path) -> None:
     try:
         tempfile.TemporaryFile(dir=ancestor).close()
     except OSError as error:
-        raise ArtifactError(f"{path}: cannot be written: {error.strerror}; choose another place") from None
+        raise unwritable(path, error) from None
 
 
 def write_json(path: Path, body: object, *, mode: int = 0o644) -> None:
@@ -205,7 +182,7 @@ def replaced(path: Path, mode: int = 0o644) -> Iterator[Path]:
             sync(staging)
             os.replace(staging, path)
     except OSError as error:
-        raise _no_room(path, error) from None
+        raise unwritable(path, error) from None
 
 
 def read_json(path: Path, form: str, schema: int) -> dict[str, Any]:
@@ -223,39 +200,25 @@ def parse_json(path: Path | str, data: bytes | str) -> object:
         raise ArtifactError(f"{path}: not valid JSON") from None
 
 
-def read_bytes(
-    path: Path, most: int, least: int = 0, *, links: bool = False, first: int | None = None, typed: Path | None = None
-) -> bytes:
+def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False, first: int = -1) -> bytes:
     """Return the content of a plain file: no link (but with ``links``), device or pipe; or its ``first`` bytes alone.
 
-    Raises ArtifactError, which names it as it was ``typed``, for another file, or one of fewer than ``least`` or more than
-    ``most`` bytes; nothing is read then.
+    Raises ArtifactError for another file, or one of fewer than ``least`` or more than ``most`` bytes; nothing is read then.
     """
-    where = typed or path
+    flags = os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
+        with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as stream:
+            state = os.fstat(stream.fileno())
+            if not stat.S_ISREG(state.st_mode):
+                raise ArtifactError(f"{path}: is not a plain file")
+            if not least <= state.st_size <= most:
+                raise ArtifactError(
+                    f"{path}: {state.st_size} bytes, where {least} to {most} are expected; damaged, or not what it claims"
+                )
+            return stream.read(first)
     except OSError as error:
         why = "is a link, which is not followed" if error.errno == errno.ELOOP else f"cannot be read: {error.strerror}"
-        raise ArtifactError(f"{where}: {why}") from None
-    try:
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode):
-            why = (
-                f"cannot be read: {os.strerror(errno.EISDIR)}"
-                if stat.S_ISDIR(state.st_mode)
-                else "is not a plain file"
-            )
-            raise ArtifactError(f"{where}: {why}")
-        if not least <= state.st_size <= most:
-            raise ArtifactError(
-                f"{where}: {state.st_size} bytes, where {least} to {most} are expected; damaged, or not what it claims"
-            )
-        with os.fdopen(os.dup(descriptor), "rb") as stream:
-            return stream.read(state.st_size if first is None else first)
-    except OSError as error:
-        raise ArtifactError(f"{where}: cannot be read: {error.strerror}") from None
-    finally:
-        os.close(descriptor)
+        raise ArtifactError(f"{path}: {why}") from None
 
 
 def read_header(path: Path, most: int) -> dict[str, Any]:
@@ -340,8 +303,6 @@ _LINEAGE = Document("dpltm-lineage", 1, frozenset({"of", "lineage"}))
 def write_lineage(folder: Path, lineage: Lineage, of: str) -> None:
     """Write the lineage of an artifact into its folder, in one atomic replacement."""
     body = _LINEAGE.sealed({"of": of, "lineage": to_json(lineage)})
-    if len(json.dumps(body, indent=2)) > MAX_LINEAGE - 2**10:
-        raise ArtifactError(f"{folder / LINEAGE}: {len(lineage.entries):,} releases and declarations are too many")
     write_json(folder / LINEAGE, body)
 
 
@@ -401,10 +362,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(read_bytes(path, MAX_JSON, links=True).decode("utf-8-sig"))
     except ArtifactError as error:
         raise InputError(f"`config` {error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"`config` {path}: not valid TOML: {error}") from None
-    except RecursionError:
-        raise InputError(f"`config` {path}: not valid TOML: nested too deeply") from None
 
 
 # What an answer leaves out where it becomes part of an artifact: durations, and folders of the machine it was made on.

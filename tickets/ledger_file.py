@@ -17,10 +17,11 @@ import fcntl
 import json
 import os
 import re
+import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,10 @@ from typing import Any
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.data import LedgerOptions
 from dpltm.privacy.entry import MAX_TEXT, RECORD, Entry, Head, Id, entry_from_json, to_json
-from dpltm.privacy.ledger import Book, Ledger, canonical, first_digest
+from dpltm.privacy.ledger import Book, Ledger, Store, canonical, first_digest
 from dpltm.records.catalogue import catalogue
 from dpltm.records.files import SUFFIXES, suffix_of
-from dpltm.tickets.files import as_path, check_schema, check_writable, parse_json, read_bytes, staged_file, sync
+from dpltm.tickets.files import as_path, check_schema, parse_json, read_bytes, staged_file, sync
 
 FORMAT, SCHEMA = "dpltm-ledger", 5
 RECORD_FORMAT, RECORD_SCHEMA = "dpltm-ledgers", 1
@@ -52,16 +53,13 @@ def _again(head: Head, path: str, **options: Any) -> Ledger:
     return ledger
 
 
-def open_ledger(
-    path: str | Path, *, population: str | None = None, unit: str | None = None, links: bool = True
-) -> Ledger:
+def open_ledger(path: str | Path, *, population: str | None = None, unit: str | None = None) -> Ledger:
     """Return the ledger in a file; a missing file is an empty ledger and appears with its first entry.
 
     Args:
         path: the file.
         population: whose account it is, by name; None for whatever the file says.
         unit: the noun of whom it protects; None for whatever the file says, and for single records in a new one.
-        links: follow a link, as for a file that the user named; not for one inside a folder that may be somebody else's.
 
     Raises:
         ArtifactError: a line that is broken, edited, moved or incomplete, or that this version does not know, and the
@@ -71,7 +69,7 @@ def open_ledger(
     for name, value in (("population", population), ("unit", unit)):
         if value is not None and not (value and value.isprintable() and len(value) <= MAX_TEXT):
             raise InputError(name, value, "a printable name")
-    store = FileStore(as_path(path), Book.new(population), links=links)
+    store = FileStore(as_path(path), Book.new(population))
     book = store.read()
     if population is not None and book.population != population:
         people = "people that nobody named" if book.population is None else repr(book.population)
@@ -94,15 +92,14 @@ class _Seen:
 
 @dataclass(frozen=True)
 class _Block:
-    """A locked block: whose it is, the file, and what that holds."""
+    """A locked block: whose it is, and the file."""
 
     process: int
     thread: int
     descriptor: int
-    seen: _Seen
 
 
-class FileStore:
+class FileStore(Store):
     """A ledger file; see :class:`dpltm.privacy.ledger.Store`. ``new`` is what it is as long as there is no file.
 
     Guarantees:
@@ -111,8 +108,8 @@ class FileStore:
         as before.
     """
 
-    def __init__(self, path: Path, new: Book, *, links: bool = True) -> None:
-        self._path, self._links = path, links
+    def __init__(self, path: Path, new: Book) -> None:
+        self._path = path
         self._file = Path(os.path.abspath(path))  # wherever the process goes: elsewhere it would begin another account
         self._seen = _Seen(None, 0, new)
         self._block: _Block | None = None
@@ -120,20 +117,20 @@ class FileStore:
     @property
     def _key_path(self) -> Path:
         """Path of the key, beside the file itself, wherever a link to it may be."""
-        path = Path(os.path.realpath(self._file)) if self._links else self._file
+        path = Path(os.path.realpath(self._file))
         return path.with_name(path.name.removesuffix(".jsonl") + ".key")
 
     def read(self) -> Book:
         """See :meth:`dpltm.privacy.ledger.Store.read`."""
         record = read_record()  # before the file, which is written first: so it is never behind by another's doing
-        block = self._mine()
-        seen = self._seen
-        stamp = self._stamp()
+        block, stamp = self._mine(), self._stamp()
         if block is not None:
-            seen = block.seen
+            seen = self._load(block.descriptor)
         elif stamp is None:
             seen = self._empty(None)
-        elif stamp != seen.stamp:
+        elif stamp == self._seen.stamp:
+            seen = self._seen
+        else:
             descriptor = self._locked(os.O_RDONLY, fcntl.LOCK_SH)
             if descriptor is None:
                 return self.read()
@@ -151,9 +148,8 @@ class FileStore:
 
     def opener(self, unit: str) -> Callable[[], Ledger]:
         """See :meth:`dpltm.privacy.ledger.Store.opener`."""
-        path = str(self._file)
-        population = self._seen.book.population
-        return partial(_again, self._seen.book.head, path, population=population, unit=unit, links=self._links)
+        book = self._seen.book
+        return partial(_again, book.head, str(self._file), population=book.population, unit=unit)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -164,7 +160,7 @@ class FileStore:
             descriptor = self._locked(os.O_RDWR | os.O_APPEND | os.O_CREAT, fcntl.LOCK_EX)
         process = os.getpid()
         try:
-            self._block = _Block(process, threading.get_ident(), descriptor, self._load(descriptor))
+            self._block = _Block(process, threading.get_ident(), descriptor)
             yield
         finally:
             if os.getpid() != process:  # forked off within the block: the lock is not this process's to give back
@@ -179,40 +175,39 @@ class FileStore:
     def add(self, before: Book, after: Book) -> None:
         """See :meth:`dpltm.privacy.ledger.Store.add`."""
         block = self._mine()
-        count = len(before.entries)
         assert block is not None, "a store adds in a locked block"
-        descriptor, size = block.descriptor, block.seen.size
+        descriptor, size = block.descriptor, self._load(block.descriptor).size
         new = self._key() is None
         if new and size:
             raise ArtifactError(
                 f"{self._path}: its key, {self._key_path.name}, is not beside it, so nothing tells which records were"
                 " declared public or tested on; put it back, or name another `ledger`"
             )
+        count = len(before.entries)
         text = "" if size else _header_text(after.home, after.population) + "\n"
         for entry, digest in zip(after.entries[count:], after.digests[count + 1 :], strict=True):
             text += f'{{"entry": {canonical(to_json(entry))}, "digest": "{digest}"}}\n'
         data = text.encode()
+        place = os.path.realpath(self._file)
         try:
-            with _writing_record() as write:
+            with _locked_record():
                 last_use = read_record().get(before.home)
                 if size and (last_use is None or last_use.head != before.head):
                     # whoever wrote that died: were the next entry torn, it could not be told from one that paid
-                    write(os.path.realpath(self._file), before.head)
+                    _write_record(place, before.head)
                 if new:
                     _replace(self._key_path, (after.key.hex() + "\n").encode())
                 try:
                     _append(descriptor, size, data)
                     if new or not size:
                         sync(self._key_path.parent)
-                    write(os.path.realpath(self._file), after.head)
+                    _write_record(place, after.head)
                 except (OSError, ArtifactError):
                     os.ftruncate(descriptor, size)
                     raise
         except OSError as error:
             raise self._unwritable(error) from None
-        seen = _Seen(_stamp_of(os.fstat(descriptor)), size + len(data), after)
-        self._block = replace(block, seen=seen)
-        self._seen = seen
+        self._seen = _Seen(_stamp_of(os.fstat(descriptor)), size + len(data), after)
 
     # the file
 
@@ -223,7 +218,7 @@ class FileStore:
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
-            return _stamp_of(os.stat(self._file, follow_symlinks=self._links))
+            return _stamp_of(os.stat(self._file))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -232,18 +227,16 @@ class FileStore:
     def _locked(self, flags: int, how: int) -> int | None:
         """Return a descriptor that locks the file, or shares it with readers; None where it was removed meanwhile."""
         refusal = self._unwritable if how == fcntl.LOCK_EX else self._unreadable
-        flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if self._links else os.O_NOFOLLOW)
+        flags |= os.O_CLOEXEC | os.O_NONBLOCK
         try:
             if flags & os.O_CREAT:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._file, flags, 0o644)
-            with contextlib.ExitStack() as opened:
-                opened.callback(os.close, descriptor)
-                fcntl.flock(descriptor, how)
-                stamp = self._stamp()
-                if stamp is not None and stamp[0] == os.fstat(descriptor).st_ino:
-                    opened.pop_all()
-                    return descriptor
+            fcntl.flock(descriptor, how)
+            stamp = self._stamp()
+            if stamp is not None and stamp[0] == os.fstat(descriptor).st_ino:
+                return descriptor
+            os.close(descriptor)
             return None
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not flags & os.O_CREAT:
@@ -255,10 +248,13 @@ class FileStore:
         return _Seen(stamp, 0, Book.new(book.population) if book.entries else book)
 
     def _load(self, descriptor: int) -> _Seen:
-        stamp = _stamp_of(os.fstat(descriptor))
+        status = os.fstat(descriptor)
+        stamp = _stamp_of(status)
         if stamp == self._seen.stamp:
             return self._seen
-        data = read_bytes(self._file, MAX_LEDGER, links=self._links, typed=self._path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_LEDGER:
+            raise ArtifactError(f"{self._path}: is not a plain file of at most {MAX_LEDGER} bytes, so it is no ledger")
+        data = os.pread(descriptor, status.st_size, 0)
         if not data:
             return self._empty(stamp)
         lines = data.split(b"\n")
@@ -315,12 +311,16 @@ class FileStore:
     # the key
 
     def _key(self) -> bytes | None:
-        try:
-            return _read_key(self._key_path, _stamp_of(os.stat(self._key_path)))
-        except FileNotFoundError:
+        path = self._key_path
+        if not os.path.lexists(path):
             return None
-        except OSError as error:
-            raise self._unreadable(error) from None
+        text = read_bytes(path, 1024, links=True).decode("ascii", "replace").strip()
+        if not _ID.fullmatch(text):
+            raise ArtifactError(
+                f"{path}: not the key of a ledger (64 hexadecimal digits); put it back, or remove it: parts of datasets that"
+                " it named then count as if they overlapped"
+            )
+        return bytes.fromhex(text)
 
     # what is said
 
@@ -349,9 +349,10 @@ class FileStore:
         return ArtifactError(f"{self._path}: the ledger cannot be read: {error.strerror}")
 
     def _unwritable(self, error: OSError) -> ArtifactError:
+        at = "" if error.filename is None else f" ({error.filename})"
         return ArtifactError(
-            f"{self._path}: the ledger cannot be written: {error.strerror}; nothing was spent; make room, or name another"
-            " `ledger`"
+            f"{self._path}: cannot be written: {error.strerror}{at}; nothing was spent; make room, name"
+            " another `ledger`, or point XDG_CONFIG_HOME at another folder"
         )
 
 
@@ -384,17 +385,6 @@ def _unlock(descriptor: int) -> None:
     os.close(descriptor)
 
 
-@lru_cache(maxsize=64)
-def _read_key(path: Path, _stamp: tuple[int, int, int]) -> bytes:
-    text = read_bytes(path, 1024, links=True).decode("ascii", "replace").strip()
-    if not _ID.fullmatch(text):
-        raise ArtifactError(
-            f"{path}: not the key of a ledger (64 hexadecimal digits); put it back, or remove it: parts of datasets that it"
-            " named then count as if they overlapped"
-        )
-    return bytes.fromhex(text)
-
-
 def _replace(path: Path, data: bytes) -> None:
     """Put a file in place of itself: whole, on disk, for its owner alone."""
     with staged_file(path) as staging:
@@ -423,78 +413,47 @@ def record_path() -> Path:
 def read_record() -> Mapping[Id, Known]:
     """Return what is known of this user's ledgers, by id."""
     path = record_path()
-    try:
-        return _read_record(path, _stamp_of(os.stat(path)))
-    except (FileNotFoundError, NotADirectoryError):
+    if not os.path.lexists(path):
         return {}
-    except OSError as error:
-        raise _record_unreadable(path, error.strerror) from None
-
-
-@lru_cache(maxsize=2)
-def _read_record(path: Path, _stamp: tuple[int, int, int]) -> Mapping[Id, Known]:
-    return _parse_record(path)
-
-
-def _parse_record(path: Path) -> Mapping[Id, Known]:
     last_uses = dict[Id, Known]()
-    header, *lines = read_bytes(path, MAX_LEDGER).split(b"\n")
+    header, *lines = read_bytes(path, MAX_LEDGER).splitlines() or [b""]
     check_schema(f"{path}: line 1", parse_json(f"{path}: line 1", header), RECORD_FORMAT, RECORD_SCHEMA)
-    for number, line in enumerate([*lines[:-1], *filter(None, lines[-1:])], start=2):
+    for number, line in enumerate(lines, start=2):
         try:
             body: Any = parse_json(path, line)
             place = str(body["path"])
             head = Head(str(body["id"]), int(body["count"]), str(body["digest"]))
         except (ArtifactError, KeyError, TypeError, ValueError):
-            raise _record_unreadable(path, f"line {number} is damaged") from None
+            raise ArtifactError(
+                f"{path}: line {number} is damaged; put this file back from a backup, or move it away: ledgers are then"
+                " known again as they are used"
+            ) from None
         last_uses[head.ledger] = Known(place, head)
     return last_uses
 
 
-@contextlib.contextmanager
-def _writing_record() -> Iterator[Callable[[str, Head], None]]:
-    """A block in which no other process writes the record, with a function that says where a ledger is, and how far."""
+def _write_record(place: str, head: Head) -> None:
+    """Say where a ledger is, and how far it has come; while the record is locked."""
     path = record_path()
+    lines: list[dict[str, Any]] = [{"format": RECORD_FORMAT, "schema": RECORD_SCHEMA}]
+    for home, last_use in {**read_record(), head.ledger: Known(place, head)}.items():
+        lines.append({"path": last_use.path, "id": home, "count": last_use.head.count, "digest": last_use.head.digest})
+    _replace(path, "".join(json.dumps(body) + "\n" for body in lines).encode())
+    with contextlib.suppress(OSError):  # the ledger is ahead then, which is taken over
+        sync(path.parent)
 
-    def write(place: str, head: Head) -> None:
-        last_uses = {**(_parse_record(path) if path.exists() else {}), head.ledger: Known(place, head)}
-        lines = [
-            {"path": last_use.path, "id": home, "count": last_use.head.count, "digest": last_use.head.digest}
-            for home, last_use in last_uses.items()
-        ]
-        header = {"format": RECORD_FORMAT, "schema": RECORD_SCHEMA}
-        with _kept(path):
-            _replace(path, "".join(json.dumps(body) + "\n" for body in (header, *lines)).encode())
-        with contextlib.suppress(OSError):  # the ledger is ahead then, which is taken over
-            sync(path.parent)
 
-    with _kept(path):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+@contextlib.contextmanager
+def _locked_record() -> Iterator[None]:
+    """A block in which no other process writes the record."""
+    path = record_path()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        with _kept(path):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield write
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
         _unlock(descriptor)
-
-
-def _record_unreadable(path: Path, why: str | None) -> ArtifactError:
-    return ArtifactError(
-        f"{path}: what ledgers held cannot be read ({why}); put this file back from a backup, or move it away: ledgers are"
-        " then known again as they are used"
-    )
-
-
-@contextlib.contextmanager
-def _kept(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ArtifactError(
-            f"{path}: how far ledgers have come cannot be kept ({error.strerror}), so nothing was spent; make room, or"
-            " point XDG_CONFIG_HOME at another folder"
-        ) from None
 
 
 # --- where the account of a dataset lies: one rule for all verbs ---
@@ -520,10 +479,4 @@ def ledger_path(dataset: str | None, ledger: str | None = None) -> Path:
 
 def ledger_of(dataset: str | None, options: LedgerOptions, unit: str | None) -> Ledger:
     """Return the ledger that pays for releases from a dataset; its file appears with its first entry."""
-    path = ledger_path(dataset, options.ledger)
-    if options.ledger is None and not path.exists():
-        try:
-            check_writable(path)
-        except ArtifactError as error:
-            raise ArtifactError(f"`ledger`: {str(error).removesuffix('; choose another place')}; name one") from None
-    return open_ledger(path, population=options.population, unit=unit)
+    return open_ledger(ledger_path(dataset, options.ledger), population=options.population, unit=unit)

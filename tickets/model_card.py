@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
-
 from dpltm.errors import ArtifactError
 from dpltm.privacy.entry import Lineage
 from dpltm.reports.statement import FORMAT, PROVENANCE, SCHEMA, check_shape
@@ -51,14 +49,10 @@ def card_text(body: Mapping[str, Any]) -> str:
         "accuracy": body["outcome"].get("accuracy"),
         "density": body["settings"].get("density"),
     }
-    try:
-        return render_statement(
-            "card.md.jinja", body, metadata={name: json.dumps(value) for name, value in metadata.items()},
-            statement=json.dumps(body, indent=1, allow_nan=False), privacy_key=PRIVACY_KEY, begin=BEGIN, end=END,
-            fence=FENCE,
-        )  # fmt: skip
-    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, TemplateError):
-        raise ArtifactError("the statement holds values that cannot be shown; it is damaged") from None
+    return render_statement(
+        "card.md.jinja", body, metadata={name: json.dumps(value) for name, value in metadata.items()},
+        statement=json.dumps(body, indent=1, allow_nan=False), privacy_key=PRIVACY_KEY, begin=BEGIN, end=END, fence=FENCE,
+    )  # fmt: skip
 
 
 def for_page(body: Mapping[str, Any]) -> str:
@@ -100,33 +94,32 @@ def edits(body: Mapping[str, Any], text: str) -> list[str]:
     if lines.count(BEGIN) != 1 or lines.count(END) != 1 or lines.index(BEGIN) > lines.index(END):
         return [*problems, "the marks around what dpltm wrote are not there once each, in their order"]
     start = lines.index(BEGIN)
-    problems += _unlike(start, *(card[card.index(BEGIN) : card.index(END)] for card in (lines, written)))
+    theirs, ours = (card[card.index(BEGIN) : card.index(END)] for card in (lines, written))
+    wrong = [
+        f"line {number}: {line.strip()!r:.100}, where the statement gives {due.strip()!r:.100}"
+        for number, (line, due) in enumerate(
+            itertools.zip_longest(theirs, ours, fillvalue="(no line)"), start=start + 1
+        )
+        if line != due
+    ]
+    problems += wrong[:3]  # a line more moves all that follow
     return problems + _metadata_edits(lines, written[written.index(PRIVACY_KEY) : written.index("---", 1)])
 
 
-def _unlike(first: int, lines: Sequence[str], written: Sequence[str]) -> list[str]:
-    pairs = enumerate(itertools.zip_longest(lines, written, fillvalue="(no line)"), start=first + 1)
-    wrong = [
-        f"line {number}: {line.strip()!r:.100}, where the statement gives {due.strip()!r:.100}"
-        for number, (line, due) in pairs if line != due
-    ]  # fmt: skip
-    return wrong[:3] + ([f"and {len(wrong) - 3} more lines"] if len(wrong) > 3 else [])
-
-
-def _metadata_edits(lines: Sequence[str], wanted: Sequence[str]) -> list[str]:
+def _metadata_edits(lines: Sequence[str], due: Sequence[str]) -> list[str]:
     """Return metadata on privacy that the statement does not give. Other keys, and tags, are people's to change.
 
     Nothing beside dpltm's own lines may name its key, or escape a letter, by which YAML could name it.
     """
-    if not lines or lines[0] != "---" or "---" not in lines[1:]:
+    if lines[0] != "---" or "---" not in lines[1:]:
         return ["metadata: is gone; a card begins with a line ---"]
     head = lines[1 : lines.index("---", 1)]
     first = head.index(PRIVACY_KEY) if PRIVACY_KEY in head else len(head)
-    there, after = head[first : first + len(wanted)], head[first + len(wanted) :]
-    wrong = [line for line in there if line not in wanted] + [line for line in wanted if there.count(line) != 1]
+    stated, after = head[first : first + len(due)], head[first + len(due) :]
+    wrong = [line for line in stated if line not in due] + [line for line in due if stated.count(line) != 1]
     wrong += [line for line in after[:1] if line[:1].isspace()]  # one more of its keys
     wrong += [line for line in (*head[:first], *after) if PRIVACY_KEY[:-1] in line or "\\" in line]
-    return [f"metadata: {line.strip()!r:.100} is not, or not only, what the statement gives" for line in wrong[:3]]
+    return [f"metadata: {line.strip()!r:.100} is not, or not only, what the statement gives" for line in wrong]
 
 
 def front(features: dict[str, Any]) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from importlib import metadata
+from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import nn
@@ -27,7 +26,8 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part, to_json
 from dpltm.privacy.mechanisms import Unprotected
-from dpltm.reports.subjects import guarantee_of_run, number, section
+from dpltm.reports.statement import State
+from dpltm.reports.subjects import count, guarantee_of_run, number, section
 from dpltm.tickets import files, tensors
 from dpltm.tickets.charts import read_metrics
 from dpltm.tickets.checkpoint_files import progress_of
@@ -37,8 +37,6 @@ from dpltm.training.canaries import Observations
 
 FORMAT, SCHEMA, OWN_SCHEMA = "dpltm-run", 2, 3
 """Of ``config.json``; the last is that of a run of a network of the user's own."""
-
-version = cache(metadata.version)  # reads and parses a file
 
 
 def write_run(
@@ -113,9 +111,8 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def write_network(folder: Path, model: nn.Module, mask: Mask) -> None:
     """Write the trained parameters and the mask."""
-    tensors.write_tensors(
-        folder / "model.safetensors", {name: value.numpy() for name, value in weights_of(model).items()}
-    )
+    values = {name: value.numpy() for name, value in weights_of(model).items()}
+    tensors.write_tensors(folder / "model.safetensors", values)
     tensors.write_masks(folder / "mask.safetensors", {"": mask})
 
 
@@ -127,22 +124,19 @@ def environment() -> dict[str, str]:
 
 def load_run(path: Path) -> Run:
     """Return the run in ``path``; ArtifactError for no run, a newer format, or files that do not fit each other."""
-    if not (path / "config.json").is_file():
-        raise ArtifactError(
-            f"{path}: not a run (no config.json in it); name a folder made by dpltm train --out {path}"
-        )
-    config = read_config(path / "config.json")
+    where = path / "config.json"
+    if not where.is_file():
+        raise ArtifactError(f"{path}: not a run (no config.json in it); name a folder made by dpltm train")
+    config = read_config(where)
     try:
-        spec = network_of(str(path / "config.json"), config)
+        spec = network_of(str(where), config)
         low, high = config["bounds"]
         if not float(low) < float(high):
             raise ValueError(low)
     except ArtifactError:
         raise
     except (DpltmError, KeyError, TypeError, ValueError):
-        raise ArtifactError(
-            f"{path / 'config.json'}: model, features, classes or bounds are missing or wrong"
-        ) from None
+        raise ArtifactError(f"{where}: model, features, classes or bounds are missing or wrong") from None
     spec = tensors.with_outputs(path, spec, config.get("own"))
     values = tensors.read_weights(path / "model.safetensors", spec)
     spec = with_kind(spec, values)
@@ -152,16 +146,11 @@ def load_run(path: Path) -> Run:
     if any(bool(value[~mask[name]].any()) for name, value in model.named_parameters()):
         raise ArtifactError(f"{path / 'model.safetensors'}: a pruned weight is not zero; model and mask do not fit")
     return Run(
-        config,
-        model,
-        mask,
-        read_map(path, path / "config.json", config.get("feature_map"), spec.features),
+        config, model, mask, read_map(path, where, config.get("feature_map"), spec.features),
         network=spec if isinstance(spec, OwnNetwork) else None,
         lineage=files.read_lineage(path, network_id(model, mask)),
-        observations=read_observations(path, section(config, "options").get("audit")),
-        label=str(path),
-        path=path,
-    )
+        observations=read_observations(path, section(config, "options").get("audit")), label=str(path), path=path,
+    )  # fmt: skip
 
 
 AUDIT = "audit.safetensors"  # file of what an audit of the training saw
@@ -174,18 +163,18 @@ def write_observations(folder: Path, seen: Observations | None) -> None:
         tensors.write_tensors(folder / AUDIT, {name: value.astype(np.float64) for name, value in values.items()})
 
 
-def read_observations(folder: Path, count: object) -> Observations | None:
+def read_observations(folder: Path, canaries: object) -> Observations | None:
     """Return what an audit of so many canaries saw; None where there was none, or the run was made smaller since."""
-    if count is None or not (folder / AUDIT).exists():
+    if canaries is None or not (folder / AUDIT).exists():
         return None
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 < count < 2**31:
+    size = count(canaries)
+    if not size:
         raise ArtifactError(f"{folder / 'config.json'}: audit is not a number of canaries")
-    values = tensors.read_tensors(folder / AUDIT, dict.fromkeys(("scores", "included", "norms"), (count,)), "float64")
-    included = values["included"]
+    values = tensors.read_tensors(folder / AUDIT, dict.fromkeys(("scores", "included", "norms"), (size,)), "float64")
     try:
-        if not np.isin(included, (0, 1)).all():
+        if not np.isin(values["included"], (0, 1)).all():
             raise ValueError("coins")
-        return Observations(values["scores"], included == 1, values["norms"])
+        return Observations(values["scores"], values["included"] == 1, values["norms"])
     except ValueError:
         raise ArtifactError(f"{folder / AUDIT}: scores, coins or norms that no audit leaves") from None
 
@@ -201,8 +190,6 @@ LOCAL = (
 
 UNKNOWN = "a training whose entry is not known here"
 """Of a run whose lineage cannot be read: nothing is certified then, rather than nothing spent."""
-
-State = Literal["finished", "unfinished", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -260,16 +247,15 @@ class FoundRun:
         """Return what is wrong with the guarantee that it states; None where its lineage gives none that is weaker."""
         stated, due = section(section(self.result, "privacy"), "certified"), section(self.privacy, "certified")
         of_more = stated.get("adjacency") == "replace-one"  # which its ledger may hold beside
-        for term in ("delta", "unit", "accountant", *(() if of_more else ("adjacency",))):
-            if stated and self.entry is not None and stated.get(term) != due.get(term, stated.get(term)):
+        terms = ("delta", "unit", "accountant", *(() if of_more else ("adjacency",)))
+        for term in terms if stated and self.entry is not None else ():
+            if stated.get(term) != due.get(term, stated.get(term)):
                 there = f"{stated.get(term)}, but its settings and lineage give {due[term]}"
                 return f"result.json says {term} {there}: {CHANGED}"
         with contextlib.suppress(DpltmError):
             due = to_json(guarantee_of_run(self.config, self.account.replaced).certified) if of_more and due else due
-        least = math.inf if due.get("epsilon", "inf") == "inf" else float(due["epsilon"])
-        if stated.get("epsilon") == "inf" or (epsilon := number(stated.get("epsilon"))) is None:
-            return None
-        if epsilon >= least * (1 - 1e-3):  # what its ledger holds beside may add to it
+        least, epsilon = float(due.get("epsilon", "inf")), number(stated.get("epsilon"))
+        if epsilon is None or epsilon >= least * (1 - 1e-3):  # what its ledger holds beside may add to it
             return None
         return (
             f"result.json says certified epsilon {figure(epsilon)}, but its lineage gives {figure(least)}: {CHANGED}"
@@ -297,14 +283,13 @@ def find_run(path: Path, label: str = "") -> FoundRun:
     path = run_folder(path)
     if not is_run(path):
         raise InputError(f"{path}: no run there; name a folder made by dpltm train or dpltm run")
-    progress = progress_of(path)
-    if progress is not None and not (path / "config.json").exists():
-        ending = (
-            "is still going: another process is at work on it" if progress == "at work" else
-            "was interrupted, and has no result; the same command goes on with it"
-        )  # fmt: skip
+    if (progress := progress_of(path)) is not None and not (path / "config.json").exists():
+        endings = {
+            "at work": "is still going: another process is at work on it",
+            "interrupted": "was interrupted, and has no result; the same command goes on with it",
+        }
         paid = "its entry stands in the ledger that its command named, which is not known here"
-        return FoundRun(path, "unfinished", (f"{path} {ending}", paid), label)
+        return FoundRun(path, "unfinished", (f"{path} {endings[progress]}", paid), label)
     problems: list[str] = []
 
     def attempt(read: Callable[[], T]) -> T | None:
@@ -318,8 +303,8 @@ def find_run(path: Path, label: str = "") -> FoundRun:
     if "scheme" in config:
         raise InputError(f"{path}: {LOCAL}")
     run = attempt(lambda: load_run(path)) if config else None
-    result = attempt(lambda: _read_object(path / "result.json")) or {}
-    environment = attempt(lambda: _read_object(path / "environment.json")) or {}
+    result = attempt(lambda: read_object(path / "result.json")) or {}
+    environment = attempt(lambda: read_object(path / "environment.json")) or {}
     metrics = read_metrics(path / "metrics.jsonl")
     if metrics is None:
         problems.append(f"{path / 'metrics.jsonl'}: is missing or damaged")
@@ -333,22 +318,13 @@ def find_run(path: Path, label: str = "") -> FoundRun:
         )
         result, metrics = {}, None
     return FoundRun(
-        path,
-        "damaged" if problems else "finished",
-        tuple(dict.fromkeys(problems)),
-        label,
-        config,
-        result,
-        environment,
-        run,
-        metrics,
-        NO_LINEAGE if run is None else run.lineage,
-        entry,
-        weights,
-    )
+        path, "damaged" if problems else "finished", tuple(dict.fromkeys(problems)), label, config, result, environment,
+        run, metrics, NO_LINEAGE if run is None else run.lineage, entry, weights,
+    )  # fmt: skip
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; InputError for other JSON."""
     body = files.parse_json(path, files.read_bytes(path, files.MAX_JSON))
     if not isinstance(body, dict):
         raise InputError(f"{path}: not a JSON object")

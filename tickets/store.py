@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from dpltm.errors import ArtifactError, InputError, first_line, naming
 from dpltm.gone import instead
@@ -20,6 +20,7 @@ from dpltm.tickets.run import load_run, save_run
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of
 
 T = TypeVar("T")
+Artifact = TypeVar("Artifact", TicketSet, Winner, Run)
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,7 @@ def problems(path: Path) -> list[str]:
     return messages
 
 
-@overload
-def save(value: TicketSet, path: str | Path) -> TicketSet: ...
-@overload
-def save(value: Winner, path: str | Path) -> Winner: ...
-@overload
-def save(value: Run, path: str | Path) -> Run: ...
-def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winner | Run:
+def save(value: Artifact, path: str | Path) -> Artifact:
     """Write a ticket set, a winner with its set, or a run to a folder, whole or not at all.
 
     The lineage goes with each. A ledger in memory does not: whoever goes on in another process keeps one in a file
@@ -116,7 +111,7 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
         raise InputError("value", value, "a ticket set, a winner or a run", "give what a stage returns")
     with naming(out="path", dataset="value"):
         if isinstance(value, Run):
-            labelled = replace(value, path=path, label=str(path))
+            labelled = replace(value, path=path, label=str(path))  # type: ignore[call-arg]
             with new_folder(path) as folder:
                 save_run(folder, labelled)
             return labelled
@@ -161,23 +156,19 @@ def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | W
         raise ArtifactError(f"`path`: {error.strerror}; name another folder") from None
 
 
-Artifact = TypeVar("Artifact", TicketSet, Run)
-"""What may be of a network of the user's own."""
-
-
 def with_code(artifact: Artifact, model: OwnModel | None) -> Artifact:
     """Return a set or a run with the code of its network at hand, or as it is without; InputError for another network, or a
     kind by name."""
     if model is None:
         return artifact
     value: Any = artifact
-    network = value.body.spec if isinstance(value, TicketSet) else value.spec
+    of_set = isinstance(value, TicketSet)
+    network, weights = (value.body.spec, value.body.theta0) if of_set else (value.spec, weights_of(value.model))
     if not isinstance(network, OwnNetwork):
         raise InputError(f"`model`: {value.label} is of the kind {network.text}, which dpltm knows; leave it out")
-    weights = value.body.theta0 if isinstance(value, TicketSet) else weights_of(value.model)
     network = network.with_code(model, weights)
-    if isinstance(value, Run):
-        built = build(network)
-        put(built, weights)
-        return replace(artifact, network=network, model=built)  # type: ignore[call-arg]
-    return replace(artifact, body=replace(value.body, spec=network))  # type: ignore[call-arg]
+    if of_set:
+        return replace(artifact, body=replace(value.body, spec=network))  # type: ignore[call-arg]
+    built = build(network)
+    put(built, weights)
+    return replace(artifact, network=network, model=built)  # type: ignore[call-arg]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,6 @@ from dpltm.networks.own_network import OwnNetwork
 from dpltm.networks.state import pack, unpack
 from dpltm.tickets.files import read_bytes
 
-_SAID_BY_SAFETENSORS = re.compile(r"^.*I/O error: | \(os error \d+\)$")
-
 _HEADER = 512  # room in a safetensors file for what its header says of one tensor, bytes
 
 
@@ -36,8 +33,7 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[
         save_file({name: np.asarray(value, order="C") for name, value in tensors.items()}, path, metadata=metadata)
         path.chmod(0o644)
     except (SafetensorError, OSError) as error:
-        why = _SAID_BY_SAFETENSORS.sub("", str(error))
-        raise ArtifactError(f"{path}: cannot be written: {why}; make room, or choose another place") from None
+        raise ArtifactError(f"{path}: cannot be written: {error}; make room, or choose another place") from None
 
 
 def read_tensors(

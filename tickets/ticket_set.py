@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import itertools
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -41,6 +40,7 @@ _KEYS = frozenset(
 _OWN_DOCUMENT = files.Document("dpltm-ticket-set", 5, _KEYS | {"own"})  # of a network of the user's own
 _DOCUMENT = files.Document("dpltm-ticket-set", 4, _KEYS)
 
+WINNER = "winner.json"  # file of the winner of the last draw, in the folder of its set
 _WINNER = files.Document("dpltm-winner", 1, frozenset({"ticket_set", "round", "facts", "lineage", "day"}))
 
 
@@ -118,25 +118,15 @@ def _check_value(tickets: TicketSet) -> None:
 
 def _described(tickets: TicketSet, predictors_id: str | None, front: Mapping[str, Any] | None) -> dict[str, Any]:
     """``tickets.json``, but for what every document has, and for the card, which is made of it."""
-    body, parent = tickets.body, tickets.parent
+    body, spec = tickets.body, tickets.body.spec
     return {
-        "id": tickets.id,
-        "predictors_id": predictors_id,
-        "name": tickets.name,
-        "created": today(),
-        "dpltm": dpltm.__version__,
-        "model": body.spec.text,
-        "features": body.spec.features,
-        "classes": body.spec.classes,
-        "criterion": tickets.criterion,
-        "provenance": tickets.provenance,
-        "lineage": _digests(tickets.lineage),
-        "parent": None if parent is None else asdict(parent),
-        "config": dict(tickets.config),
-        "tickets": ticket_rows(body, measured=tickets.provenance != "private"),
-        "feature_map": front,
-        **({"own": body.spec.to_json()} if isinstance(body.spec, OwnNetwork) else {}),
-    }
+        "id": tickets.id, "predictors_id": predictors_id, "name": tickets.name, "created": today(),
+        "dpltm": dpltm.__version__, "model": spec.text, "features": spec.features, "classes": spec.classes,
+        "criterion": tickets.criterion, "provenance": tickets.provenance, "lineage": _digests(tickets.lineage),
+        "parent": None if tickets.parent is None else asdict(tickets.parent), "config": dict(tickets.config),
+        "tickets": ticket_rows(body, measured=tickets.provenance != "private"), "feature_map": front,
+        **({"own": spec.to_json()} if isinstance(spec, OwnNetwork) else {}),
+    }  # fmt: skip
 
 
 def _digests(lineage: Lineage) -> dict[str, str]:
@@ -150,15 +140,14 @@ def private_path(path: Path) -> Path:
 
 def load_ticket_set(path: Path) -> TicketSet:
     """Return the ticket set in ``path``, with everything that its description claims checked against its tensors."""
-    if not path.is_dir():
-        if names_code(path.name):
-            raise ArtifactError(
-                f"{path}: names code, and no ticket set; give it as `model`, with `dense` or beside a set"
-            )
-        raise ArtifactError(f"{path}: no ticket set there; name a folder that holds one")
-    if not (path / "tickets.json").is_file():
-        raise ArtifactError(f"{path}: not a ticket set (no tickets.json in it); name a folder that holds one")
     where = path / "tickets.json"
+    if not where.is_file():
+        hint = (
+            "give code as `model`, with `dense` or beside a set"
+            if names_code(path.name)
+            else "name a folder that holds one"
+        )
+        raise ArtifactError(f"{path}: no ticket set there; {hint}")
     document = described(path)
     spec, count = _size(where, document)
     rounds = [str(number) for number in range(count)]
@@ -178,39 +167,22 @@ def load_ticket_set(path: Path) -> TicketSet:
             raise ArtifactError(
                 f"{where}: the mask of round {after.round} is not nested in that of round {before.round}"
             )
-    body = Tickets(with_kind(spec, theta0), theta0, tickets)
-    lineage = _lineage(path, document)
-    loaded = TicketSet(
-        body=body,
-        name=document["name"],
-        criterion=document["criterion"],
-        provenance=document["provenance"],
-        made_from=lineage,
-        config=document["config"],
-        parent=_parent(where, document["parent"]),
-        feature_map=read_map(path, where, document["feature_map"], spec.features),
-    )
-    return lying_in(path, loaded)
-
-
-def _lineage(path: Path, document: Mapping[str, Any]) -> Lineage:
-    """Return the lineage of a set, which holds what the set was made from and bears its provenance out."""
-    where, provenance, stated = path / "tickets.json", document["provenance"], document["lineage"]
-    lineage = files.read_lineage(path, document["id"])
+    lineage, stated = files.read_lineage(path, document["id"]), document["lineage"]
     if not isinstance(stated, dict) or not stated.items() <= _digests(lineage).items():
         raise ArtifactError(f"{path / files.LINEAGE}: does not hold the entries that the set was written with")
     try:
-        check_provenance(provenance, lineage)
+        check_provenance(document["provenance"], lineage)
     except ArtifactError as error:
         raise ArtifactError(f"{where}: {error}") from None
-    return lineage
-
-
-def _parent(where: Path, body: object) -> Parent | None:
-    parent = None if body is None else value_from_json(Parent, body, f"{where}: parent")
-    if parent is not None and (parent.round or 0) < 0:
-        raise ArtifactError(f"{where}: parent: round {parent.round} is not a round")
-    return parent
+    parent = document["parent"]
+    loaded = TicketSet(
+        body=Tickets(with_kind(spec, theta0), theta0, tickets),
+        **{name: document[name] for name in ("name", "criterion", "provenance", "config")},
+        made_from=lineage,
+        parent=None if parent is None else value_from_json(Parent, parent, f"{where}: parent"),
+        feature_map=read_map(path, where, document["feature_map"], spec.features),
+    )
+    return lying_in(path, loaded)
 
 
 def check_text(where: str, text: object) -> None:
@@ -229,11 +201,8 @@ def described(path: Path) -> dict[str, Any]:
     """Return the description of a set, before it is compared with anything else; ArtifactError where it is none."""
     where = path / "tickets.json"
     body = files.parse_json(where, files.read_bytes(where, files.MAX_JSON))
-    plain = isinstance(body, dict) and body.get("schema") == _DOCUMENT.schema
-    document = (_DOCUMENT if plain else _OWN_DOCUMENT).checked(where, body)
-    if not isinstance(document["card"], str) or not re.fullmatch("[0-9a-f]{64}", document["card"]):
-        raise ArtifactError(f"{where}: card is not a SHA-256")
-    return document
+    own = isinstance(body, dict) and "own" in body
+    return (_OWN_DOCUMENT if own else _DOCUMENT).checked(where, body)
 
 
 def _predictors(path: Path, stated: object, rounds: list[str], masks: Mapping[str, Mask]) -> dict[str, np.ndarray]:
@@ -320,18 +289,10 @@ def save_winner(folder: Path, winner: Winner) -> None:
     """Record who won in the folder of its set, at its place already or not; the last draw counts for ``dpltm train SET``."""
     assert winner.tickets is not None
     body = {
-        "ticket_set": winner.tickets.id,
-        "round": winner.round,
-        "facts": dict(winner.facts),
-        "lineage": to_json(winner.lineage),
-        "day": today(),
-    }
-    files.write_json(folder / "winner.json", _WINNER.sealed(body))
-
-
-def winner_path(tickets: TicketSet) -> Path:
-    """Return the place of a set's winner: in its folder."""
-    return folder_of(tickets) / "winner.json"
+        "ticket_set": winner.tickets.id, "round": winner.round, "facts": dict(winner.facts),
+        "lineage": to_json(winner.lineage), "day": today(),
+    }  # fmt: skip
+    files.write_json(folder / WINNER, _WINNER.sealed(body))
 
 
 def load_winner(tickets: TicketSet) -> Winner:
@@ -347,15 +308,14 @@ def load_winner(tickets: TicketSet) -> Winner:
 
 def last_winner(tickets: TicketSet) -> Winner | None:
     """Return the winner of the last draw; None where there is no record of any."""
-    if tickets.path is None or not os.path.lexists(path := winner_path(tickets)):
+    if tickets.path is None or not os.path.lexists(path := tickets.path / WINNER):
         return None
     body = _WINNER.read(path, files.MAX_LINEAGE)
     number, facts = body["round"], body["facts"]
-    plain = isinstance(number, int) and not isinstance(number, bool) and isinstance(facts, dict)
-    if body["ticket_set"] != tickets.id or not plain:
+    if body["ticket_set"] != tickets.id or type(number) is not int or not isinstance(facts, dict):
         raise ArtifactError(f"{path}: does not belong to this ticket set; run dpltm select {tickets.label} again")
     try:
         lineage = lineage_from_json(body["lineage"])
-        return Winner(tickets.ticket(int(number or 0)).round, lineage | tickets.lineage, tickets, facts or {})
+        return Winner(tickets.ticket(number).round, lineage | tickets.lineage, tickets, facts)
     except ArtifactError as error:
         raise ArtifactError(f"{path}: {error}") from None

@@ -121,7 +121,11 @@ class GenerationConfig:
 
     @property
     def steps(self) -> int:
-        return self.iterations + self.rounds * (self.iterations - self.rewind)
+        return self.steps_of(self.rounds + 1)
+
+    def steps_of(self, rounds: int) -> int:
+        """Return the steps of so many trainings, the dense one first."""
+        return rounds * (self.iterations - self.rewind) + (self.rewind if rounds else 0)
 
 
 @dataclass(frozen=True)
@@ -148,109 +152,6 @@ def dense_mask(spec: Network) -> Mask:
 
 Evaluation = tuple[Inputs, Tensor] | tuple[Inputs, Tensor, str]
 """Records that rounds are measured on, their labels, and in place of accuracy a metric as ``skill`` has it."""
-
-
-@dataclass
-class Rounds:
-    """Train, prune, rewind, round after round.
-
-    ``schedule`` has the live weights after each round. Accuracies are measured on ``evaluation``, if there is one.
-    """
-
-    spec: Network
-    x: Inputs
-    y: Tensor
-    config: GenerationConfig
-    schedule: Schedule
-    evaluation: Evaluation | None
-
-    def __post_init__(self) -> None:
-        config = self.config
-        self._model = build(self.spec, config.seed)
-        self._initial = self.theta0 = weights_of(self._model)
-        generator = torch.Generator().manual_seed(config.seed + 2**32)
-        self._batches = shuffled_batches(len(self.x), config.batch_size, generator)
-        self._mask = dense_mask(self.spec)
-        self.tickets = list[Ticket]()
-        self.done = 0  # steps of all rounds so far
-
-    def run(self, between: Callable[[], object]) -> None:
-        """Run all rounds that are left; ``between`` is called now and then, and may ask for ``checkpoint``."""
-        config = self.config
-
-        def train(end: int) -> None:
-            start = self.done
-
-            def report(steps: int) -> None:
-                self.done = start + steps
-                between()
-
-            batches = _drawing(self._batches, config.seed, start)
-            with torch.random.fork_rng(devices=[]):
-                records, loss = (self.x, self.y), self.spec.loss
-                train_plain(self._model, self._mask, records, batches, end - start, config.lr, report, loss)
-            check_trained(weights_of(self._model))
-
-        while True:
-            if config.rewind and self.done <= config.rewind:
-                train(config.rewind)
-                self.theta0 = weights_of(self._model)
-            train(config.iterations + len(self.tickets) * (config.iterations - config.rewind))
-            score = None if self.evaluation is None else self._score(*self.evaluation)
-            self.tickets.append(Ticket(len(self.tickets), self._mask, score, weights_of(self._model)))
-            if len(self.tickets) == len(self.schedule):
-                return
-            self._prune()
-
-    def _score(self, x: Inputs, y: Tensor, metric: str = "accuracy") -> float:
-        judged = None if metric == "accuracy" else skill(self._model, x, y, metric=metric)
-        if judged is None or judged.estimate is None:  # records of one class, which have no ranks
-            return accuracy(self._model, x, y, score=self.spec.score)
-        return judged.estimate.value
-
-    def checkpoint(self, beside: Mapping[str, Any]) -> Checkpoint:
-        """Return where it stands, with what else the state holds."""
-        masks = {f"masks/{ticket.round}": ticket.mask for ticket in self.tickets} | {"mask": self._mask}
-        weights = {f"predictors/{ticket.round}": ticket.predictor or {} for ticket in self.tickets}
-        weights |= {"theta0": self.theta0, "model": weights_of(self._model)}
-        bits = {f"{part}/{name}": pack(value) for part, mask in masks.items() for name, value in mask.items()}
-        numbers = {
-            f"{part}/{name}": value.numpy() for part, values in weights.items() for name, value in values.items()
-        }
-        return Checkpoint(
-            f"round {len(self.tickets)}, step {self.done} of {self.config.steps}",
-            {"scores": [ticket.accuracy for ticket in self.tickets], "done": self.done, **beside},
-            bits | numbers,
-        )
-
-    def resume(self, latest: Checkpoint) -> None:
-        state, tensors, dense = latest.state, latest.tensors, self._mask
-
-        def weights(part: str) -> dict[str, Tensor]:
-            return {name: torch.from_numpy(tensors[f"{part}/{name}"].copy()) for name in self._initial}
-
-        def mask(part: str) -> Mask:
-            return dense.replaced({name: unpack(tensors[f"{part}/{name}"], like) for name, like in dense.items()})
-
-        with reading():
-            self.theta0 = weights("theta0")
-            self._mask = mask("mask")
-            put(self._model, weights("model"))
-            self.tickets = [
-                Ticket(number, mask(f"masks/{number}"), score, weights(f"predictors/{number}"))
-                for number, score in enumerate(state["scores"])
-            ]
-            self.done = int(state["done"])
-            collections.deque(itertools.islice(self._batches, self.done), 0)  # those of the steps that were done
-
-    def _prune(self) -> None:
-        config, live = self.config, self.schedule[len(self.tickets)]
-        step = PruningRound(
-            self._model, self._initial, self._mask, live, config.scope, self.x[:1], config.seed, config.groups
-        )
-        self._mask = _next_mask(config.criterion, step)
-        put(self._model, self.theta0)
-        self._mask.apply(self._model)
 
 
 def _drawing(batches: Iterator[Tensor], seed: int, step: int) -> Iterator[Tensor]:
@@ -285,7 +186,7 @@ def generate(
     y: Tensor,
     config: GenerationConfig,
     evaluation: Evaluation | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, str], None] | None = None,
     checkpoints: Checkpoints = NOT_KEPT,
     beside: Mapping[str, Any] | None = None,
 ) -> Tickets:
@@ -294,6 +195,8 @@ def generate(
     Args:
         x: scaled features, ``(n, features)`` float32.
         y: labels, ``(n,)`` int64.
+        progress: told the steps done, and the round.
+        checkpoints: keep the rounds that are done; a round that was interrupted begins again.
         beside: what else the state of a checkpoint holds.
 
     Raises:
@@ -304,18 +207,84 @@ def generate(
     """
     if config.batch_size > len(x):
         raise InputError(f"`batch_size`: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
-    rounds = Rounds(spec, x, y, config, make_schedule(spec, config), evaluation)
+    schedule, mask = make_schedule(spec, config), dense_mask(spec)
+    model = build(spec, config.seed)
+    initial = theta0 = weights_of(model)
+    tickets = list[Ticket]()
+    if checkpoints.latest is not None:
+        theta0, tickets = _resumed(checkpoints.latest, initial, mask)
+    done = config.steps_of(len(tickets))
+    batches = shuffled_batches(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
+    collections.deque(itertools.islice(batches, done), 0)  # those of the rounds that are done
 
-    def between() -> None:
-        if progress is not None:
-            progress(rounds.done, config.steps)
-        checkpoints.offer(lambda: rounds.checkpoint(beside or {}))
+    def train(steps: int) -> None:
+        nonlocal done
+        before = done
+
+        def report(taken: int) -> None:
+            nonlocal done
+            done = before + taken
+            if progress is not None:
+                progress(done, f"round {len(tickets)}")
+            checkpoints.offer(lambda: _checkpoint(theta0, tickets, beside or {}))
+
+        with torch.random.fork_rng(devices=[]):
+            drawing = _drawing(batches, config.seed, before)
+            train_plain(model, mask, (x, y), drawing, steps, config.lr, report, spec.loss)
+        check_trained(weights_of(model))
 
     with threads(config.threads):
-        if checkpoints.latest is not None:
-            rounds.resume(checkpoints.latest)
-        rounds.run(between)
-    return Tickets(spec, rounds.theta0, tuple(rounds.tickets))
+        while len(tickets) < len(schedule):
+            if tickets:
+                last, live = tickets[-1], schedule[len(tickets)]
+                put(model, last.predictor or {})
+                groups = config.groups
+                step = PruningRound(model, initial, last.mask, live, config.scope, x[:1], config.seed, groups)
+                mask = _next_mask(config.criterion, step)
+                put(model, theta0)
+                mask.apply(model)
+            elif config.rewind:
+                train(config.rewind)
+                theta0 = weights_of(model)
+            train(config.iterations - config.rewind)
+            score = None if evaluation is None else _score(spec, model, *evaluation)
+            tickets.append(Ticket(len(tickets), mask, score, weights_of(model)))
+    return Tickets(spec, theta0, tuple(tickets))
+
+
+def _score(spec: Network, model: nn.Module, x: Inputs, y: Tensor, metric: str = "accuracy") -> float:
+    judged = None if metric == "accuracy" else skill(model, x, y, metric=metric)
+    if judged is None or judged.estimate is None:  # records of one class, which have no ranks
+        return accuracy(model, x, y, score=spec.score)
+    return judged.estimate.value
+
+
+def _checkpoint(theta0: Mapping[str, Tensor], tickets: list[Ticket], beside: Mapping[str, Any]) -> Checkpoint:
+    """Return the rounds that are done, with what else the state holds."""
+    tensors = {f"theta0/{name}": value.numpy() for name, value in theta0.items()}
+    for ticket in tickets:
+        tensors |= {f"masks/{ticket.round}/{name}": pack(value) for name, value in ticket.mask.items()}
+        weights = ticket.predictor or {}
+        tensors |= {f"predictors/{ticket.round}/{name}": value.numpy() for name, value in weights.items()}
+    scores = [ticket.accuracy for ticket in tickets]
+    return Checkpoint(f"round {len(tickets)}", {"scores": scores, **beside}, tensors)
+
+
+def _resumed(latest: Checkpoint, like: Mapping[str, Tensor], dense: Mask) -> tuple[dict[str, Tensor], list[Ticket]]:
+    """Return theta0 and the rounds that are done."""
+    tensors = latest.tensors
+
+    def weights(part: str) -> dict[str, Tensor]:
+        return {name: torch.from_numpy(tensors[f"{part}/{name}"].copy()) for name in like}
+
+    def mask(part: str) -> Mask:
+        return dense.replaced({name: unpack(tensors[f"{part}/{name}"], value) for name, value in dense.items()})
+
+    with reading():
+        return weights("theta0"), [
+            Ticket(number, mask(f"masks/{number}"), score, weights(f"predictors/{number}"))
+            for number, score in enumerate(latest.state["scores"])
+        ]
 
 
 def without_data(spec: Network, config: GenerationConfig) -> Tickets:
@@ -387,14 +356,12 @@ def try_criterion(spec: Network, config: GenerationConfig) -> None:
         InputError: a mask of another number of live weights than the schedule says, or not nested in the one before; or
             the criterion fails.
     """
-    generator = torch.Generator().manual_seed(0)
     model = build(spec, config.seed)
-    with torch.no_grad():
-        for value in model.parameters():
-            value.copy_(torch.randn(value.shape, generator=generator))
     tried = replace(config, rounds=min(config.rounds, TRIED))
     try:
         with seeded(0):
+            for value in model.parameters():
+                nn.init.normal_(value)
             _pruned_in_turn(spec, weights_of(model), model, tried, predictors=False)
     except InputError:
         raise

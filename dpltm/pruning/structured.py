@@ -82,13 +82,11 @@ def check_network(spec: Network, schedule: Schedule) -> None:
         )
     units = Units(model, torch.zeros(1, spec.features), spec.prunable)
     fewest = units.fewest_live()
-    unowned = units.without()
-    staying = f" ({unowned[0]} and {len(unowned) - 1} more have none that can go by itself)" if unowned else ""
     for number, live in enumerate(schedule):
         if sum(live.values()) < fewest:
             raise InputError(
                 f"`rounds`: round {number} of {len(schedule) - 1} would leave {sum(live.values())} weights, but one unit in"
-                f" every layer has {fewest}{staying}; ask for at most {number - 1} rounds, or take `criterion` magnitude"
+                f" every layer, and what belongs to none, has {fewest}; ask for fewer, or take `criterion` magnitude"
             )
 
 
@@ -100,7 +98,8 @@ class Units:
     """
 
     def __init__(self, model: nn.Module, example: Tensor, prunable: Collection[str]) -> None:
-        _check_not_tied(model)
+        if len(list(model.parameters())) < len(list(model.named_parameters(remove_duplicate=False))):
+            raise InputError("model: some of its parameters are one; units of tied layers cannot be removed")
         self.shapes = {
             name: value.shape for name, value in model.named_parameters() if name in prunable and _prunable(name)
         }
@@ -129,11 +128,6 @@ class Units:
         owners = torch.cat([self.maker, self.feeder])
         keys = (owners * self.size + torch.arange(self.size).repeat(2))[owners >= 0].sort().values
         self.weights = (keys % self.size).split(torch.bincount(keys // self.size, minlength=len(layers)).tolist())
-
-    def without(self) -> list[str]:
-        """Names of the weights that belong to no unit."""
-        owned = self.named((self.maker >= 0) | (self.feeder >= 0))
-        return [name for name, rows in owned.items() if not bool(rows.any())]
 
     def fewest_live(self) -> int:
         """Fewest weights that can stay when every layer keeps one unit; those of a layer ``project`` do not count.
@@ -210,14 +204,6 @@ class _Live:
 
 def _prunable(name: str) -> bool:
     return not name.startswith(f"{PROJECTION}.")
-
-
-def _check_not_tied(model: nn.Module) -> None:
-    names: dict[int, str] = {}
-    for name, value in model.named_parameters(remove_duplicate=False):
-        if id(value) in names:
-            raise InputError(f"model: {names[id(value)]} and {name} are one; units of tied layers cannot be removed")
-        names[id(value)] = name
 
 
 def _importance(state: _Live, sizes: Tensor) -> Tensor:

@@ -29,13 +29,11 @@ from dpltm.records.schema import Column, Schema
 
 def layer_rates(rates: tuple[float, ...], layers: int) -> tuple[float, ...]:
     """One rate in (0, 1) per prunable layer; the last one given repeats (``0.3,0.3,0.2`` for three layers)."""
-    if not rates:
-        raise InputError("`prune`: no rate given; give one per layer, such as 0.3,0.3,0.2")
-    for rate in rates:
-        if not 0 < rate < 1:
-            raise InputError(f"`prune`: {rate:g} is not between 0 and 1; a rate is a fraction of live weights")
-    if len(rates) > layers:
-        raise InputError(f"`prune`: {len(rates)} rates for a network of {layers} layers; give at most {layers}")
+    if not (1 <= len(rates) <= layers and all(0 < rate < 1 for rate in rates)):
+        raise InputError(
+            f"`prune`: {','.join(map('{:g}'.format, rates))} is not a list of 1 to {layers} fractions of live weights, one"
+            " per layer, between 0 and 1, such as 0.3,0.3,0.2"
+        )
     return rates + (rates[-1],) * (layers - len(rates))
 
 
@@ -45,17 +43,14 @@ def live_schedule(sizes: tuple[int, ...], rates: tuple[float, ...], rounds: int)
     for number in range(1, rounds + 1):
         before = schedule[-1]
         after = tuple(live - round(live * rate) for live, rate in zip(before, rates, strict=True))  # halves to even
-        for layer, live in enumerate(after, start=1):
-            if live < 1:
-                raise InputError(
-                    f"`rounds`: round {number} of {rounds} would empty layer {layer} (of {sizes[layer - 1]} weights);"
-                    + (f" ask for at most {number - 1} rounds or prune less" if number > 1 else " prune less")
-                )
-        if after == before:
+        if 0 in after:
+            layer = after.index(0)
             raise InputError(
-                f"`prune`: the rates are too small: round {number} would drop no weight of any layer"
-                + (f"; ask for at most {number - 1} rounds" if number > 1 else "")
+                f"`rounds`: round {number} of {rounds} would empty layer {layer + 1} (of {sizes[layer]} weights); ask for"
+                " fewer, or prune less"
             )
+        if after == before:
+            raise InputError(f"`prune`: the rates are too small: round {number} would drop no weight of any layer")
         schedule.append(after)
     return schedule
 
@@ -189,9 +184,8 @@ def _between(before: int, after: int, part: float) -> int:
     return after if part == 1 else max(after, round(before * (after / before) ** part))
 
 
-def check_network(spec: Network, schedule: Schedule) -> None:
+def check_network(spec: Network, _schedule: Schedule) -> None:
     """Raise InputError for a network that has no flow."""
-    del schedule
     model = build(spec, 0)
     instead = "take init-magnitude or random"
     if any(isinstance(module, (nn.RNNBase, nn.RNNCellBase)) for module in model.modules()):

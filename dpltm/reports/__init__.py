@@ -2,4 +2,4 @@
 
 from dpltm.registry import lazily
 
-__getattr__, __dir__ = lazily(__name__, __path__)
+__getattr__, __dir__ = lazily(__name__)

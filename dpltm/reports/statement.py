@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from typing import Any, get_args
+from types import NoneType
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,10 +20,10 @@ from dpltm.errors import ArtifactError, InputError, in_flags
 from dpltm.networks.skill import wilson
 from dpltm.privacy import statement as privacy
 from dpltm.privacy.account import Account
-from dpltm.privacy.accountants import ACCOUNTANTS, certified_by
-from dpltm.privacy.entry import UNKNOWN_RECORDS, entry_from_json, to_json
-from dpltm.privacy.mechanisms import Adjacency, NoisySgd, PrivateSearch, Sampling, Unprotected
-from dpltm.privacy.statement import json_figure
+from dpltm.privacy.accountants import certified_by
+from dpltm.privacy.describe import figure
+from dpltm.privacy.entry import UNKNOWN_RECORDS, entry_from_json, to_json, value_from_json
+from dpltm.privacy.mechanisms import Adjacency, NoisySgd, PrivateSearch, Unprotected
 from dpltm.privacy.trade_off import Curves, curves_of_profiles
 
 FORMAT, SCHEMA = "dpltm-statement", 2
@@ -54,6 +55,10 @@ FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
 """Of the table of records that an attacker finds."""
 
 
+State = Literal["finished", "unfinished", "damaged"]
+AccountantName = Literal["pld", "rdp", "ma", "clt"]
+
+
 @dataclass(frozen=True)
 class Subject:
     """Subject of a statement.
@@ -69,10 +74,42 @@ class Subject:
     outcome: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    state: str = "finished"
+    state: State = "finished"
     delta: float = 1e-5
-    accountant: str = "pld"
+    accountant: AccountantName = "pld"
     adjacency: Adjacency = "add-remove"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement; ``settings`` and the other objects hold texts, numbers, truth values or None by name."""
+
+    format: str
+    schema: int
+    kind: Literal["run"]
+    name: str
+    state: State
+    certified: privacy.Certified
+    nominal: privacy.Nominal | None
+    notes: tuple[str, ...]
+    accountant: AccountantName
+    odds: dict | None
+    entries: tuple[dict, ...]
+    settings: dict
+    outcome: dict
+    computed_with: dict
+    versions: dict
+
+    def __post_init__(self) -> None:
+        for claim in (self.certified, self.nominal):
+            if claim is not None and not (claim.epsilon >= 0 and 0 < claim.delta < 1):
+                raise InputError(f"certified: epsilon {claim.epsilon:g} at delta {claim.delta:g} is no guarantee")
+        if len(self.entries) > MAX_ENTRIES:
+            raise InputError(f"{len(self.entries):,} entries, more than the {MAX_ENTRIES:,} of a statement")
+        for values in (self.settings, self.outcome, self.computed_with, self.versions):
+            for name, value in values.items():
+                if not isinstance(value, (str, int, float, NoneType)):
+                    raise InputError(f"{name:.40}: bad value {value!r:.60}")
 
 
 def statement(subject: Subject, account: Account) -> dict[str, Any]:
@@ -81,31 +118,18 @@ def statement(subject: Subject, account: Account) -> dict[str, Any]:
     Args:
         account: without a ledger, so that it can be computed again from its entries.
     """
-    if len(account.entries) > MAX_ENTRIES:
-        raise InputError(
-            f"{subject.name}: {len(account.entries):,} entries, more than the {MAX_ENTRIES:,} of a statement"
-        )
     outcome = {name: value for name, value in subject.outcome.items() if name not in ("low", "high")}
     outcome |= interval(outcome.get("accuracy"), outcome.get("test_records"))
-    certified = privacy.statement(account, subject.delta, subject.accountant, subject.adjacency, subject.notes)
-    certified = privacy.of_run(certified, account)
-    return {
-        "format": FORMAT,
-        "schema": SCHEMA,
-        "kind": "run",
-        "name": subject.name,
-        "state": subject.state,
-        **certified.to_json(),
-        # of a training they are in flags already
-        "notes": list(dict.fromkeys(in_flags(note) for note in certified.notes)),
-        "accountant": subject.accountant,
-        "odds": odds(curves_of(account)),
-        "entries": [to_json(entry) for entry in account.entries],
-        "settings": {**subject.settings, **_settings(subject.settings, account)},
-        "outcome": outcome,
-        "computed_with": {name: version(name) for name in LIBRARIES},
-        "versions": dict(subject.versions),
-    }
+    stated = privacy.statement(account, subject.delta, subject.accountant, subject.adjacency, subject.notes)
+    stated = privacy.of_run(stated, account)
+    value = Statement(
+        FORMAT, SCHEMA, "run", subject.name, subject.state, stated.certified, stated.nominal,
+        tuple(dict.fromkeys(map(in_flags, stated.notes))),  # of a training they are in flags already
+        subject.accountant, odds(curves_of(account)), tuple(map(to_json, account.entries)),
+        {**subject.settings, **_settings(subject.settings, account)}, outcome,
+        {name: version(name) for name in LIBRARIES}, dict(subject.versions),
+    )  # fmt: skip
+    return to_json(value)
 
 
 def _settings(settings: Mapping[str, Any], account: Account) -> dict[str, Any]:
@@ -174,15 +198,13 @@ def precision(true_positives: float, false_alarms: float, prior: float) -> float
     return prior * true_positives / positives if positives else prior
 
 
-def interval(share: object, records: object) -> dict[str, float]:
+def interval(share: Any, records: Any) -> dict[str, float]:
     """Return Wilson's 95 % interval (1927) of a share of test records, as ``low`` and ``high``; empty where unknown.
 
     It speaks of this one network on other records of the same kind. What another training would have given, with other
     noise, it does not cover: several seeds do (``dpltm.experiments``).
     """
-    if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share <= 1:
-        return {}
-    if not isinstance(records, int) or isinstance(records, bool) or records < 1:
+    if type(share) not in (int, float) or not 0 <= share <= 1 or type(records) is not int or records < 1:
         return {}
     low, high = wilson(share, records)
     return {"low": low, "high": high}
@@ -200,109 +222,49 @@ def account_of(body: Mapping[str, Any]) -> Account:
         raise ArtifactError(f"entries: {error}") from None
 
 
-_NUMBER, _EPSILON, _SCALAR = (int, float), (int, float, str), (str, int, float, bool, type(None))
-_CLAIM: dict[str, Any] = {"epsilon": _EPSILON, "delta": _NUMBER}
-_SHAPE: dict[str, Any] = {
-    "format": str, "schema": int, "kind": ("run",), "name": str,
-    "state": ("finished", "unfinished", "damaged"),
-    "certified": {**_CLAIM, "accountant": str, "adjacency": get_args(Adjacency), "unit": str,
-                  "sampling": get_args(Sampling)},
-    "nominal": [None, {**_CLAIM, "source": str}], "notes": [str], "accountant": tuple(ACCOUNTANTS),
-    "odds": [None, {name: [{key: _NUMBER, "at_most": _NUMBER}]
-                    for name, key in (("right", "prior"), ("found", "false_alarms"))}],
-    "entries": [dict], "settings": {"": _SCALAR}, "outcome": {"": _SCALAR}, "computed_with": {"": _SCALAR},
-    "versions": {"": _SCALAR},
-}  # fmt: skip
-"""Types, or choices, by key. A list has values of one kind, or is None and a kind; the key "" stands for any."""
-
-
 def check_shape(body: Mapping[str, Any]) -> None:
     """Raise ArtifactError unless ``body`` has the keys of a statement, each with values of its type."""
-    _check("the statement", body, _SHAPE)
-    for claim in filter(None, (body["certified"], body["nominal"])):
-        if claim["epsilon"] != "inf" and (isinstance(claim["epsilon"], str) or not 0 <= claim["epsilon"] < math.inf):
-            raise ArtifactError(f"epsilon: {claim['epsilon']!r:.40} is no epsilon")
-        if not 0 < claim["delta"] < 1:
-            raise ArtifactError(f"delta: {claim['delta']!r:.40} is not between 0 and 1")
-    if len(body["entries"]) > MAX_ENTRIES:
-        raise ArtifactError(f"entries: {len(body['entries']):,}, more than the {MAX_ENTRIES:,} of a statement")
-
-
-def _check(name: str, value: Any, shape: Any) -> None:
-    if isinstance(shape, list) and shape[0] is None:
-        if value is not None:
-            _check(name, value, shape[1])
-    elif isinstance(shape, (list, dict)):
-        if not isinstance(value, type(shape)):
-            raise ArtifactError(f"{name}: bad value {value!r:.60}")
-        if isinstance(shape, dict) and "" not in shape and (wrong := sorted(set(value) ^ set(shape))):
-            raise ArtifactError(f"{name}: unknown or missing field {wrong[0]!r:.40}")
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value, start=1):
-            kind = shape[0] if isinstance(shape, list) else shape[key] if key in shape else shape[""]
-            _check(f"{name}.{key!s:.40}".removeprefix("the statement."), item, kind)
-    elif isinstance(shape, tuple) and isinstance(shape[0], str):
-        if value not in shape:
-            raise ArtifactError(f"{name}: {value!r:.40} is not one of {', '.join(shape)}")
-    elif not isinstance(value, shape) or (isinstance(value, bool) and shape is not _SCALAR):
-        raise ArtifactError(f"{name}: bad value {value!r:.60}")
+    value_from_json(Statement, body, "the statement")
 
 
 SAME, NEAR = 1e-6, 1e-3
 """By how much a figure computed again may differ, in parts of itself: another processor; another version of a library."""
 
-_MISSING = "missing"
+_FIGURES = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?|\binf\b")
 
 
 def differences(body: Mapping[str, Any]) -> list[str]:
     """Return claims of a statement, of checked shape, that do not follow from its own entries."""
     account = account_of(body)
-    certified = body["certified"]
-    settings = body["settings"]
-    terms = certified["delta"], body["accountant"], certified["adjacency"]
-    about = Subject(body["name"], settings, body["outcome"], (), body["versions"], body["state"], *terms)
+    settings, state = body["settings"], body["state"]
+    terms = body["certified"]["delta"], body["accountant"], body["certified"]["adjacency"]
+    about = Subject(body["name"], settings, body["outcome"], (), body["versions"], state, *terms)
     try:
         again = statement(about, account)
     except (InputError, ArithmeticError) as error:
         raise ArtifactError(f"its entries have no figure: {error}") from None
-    tolerance = SAME if body["computed_with"] == again["computed_with"] else NEAR
+    figures = SAME if body["computed_with"] == again["computed_with"] else NEAR
     lines = [
-        line
-        for name in ("certified", "nominal", "odds")
-        for line in _compared(name, body[name], again[name], tolerance)
+        line for name in ("certified", "nominal", "odds") for line in _compared(name, body[name], again[name], figures)
     ]
-    if body["state"] != "finished":
-        incomplete = f"state: {body['state']}: what it tells of is not complete, so its settings cannot be compared"
-        return [*lines, incomplete, *_missing_notes(body, again["notes"])]
-    lines += [line for name in ("outcome", "settings") for line in _compared(name, body[name], again[name], SAME)]
-    if not any(entry.of(NoisySgd) or entry.of(PrivateSearch) for entry in account.paid):
-        lines.append("entries: none is that of a training, and the statement is of one")
-    return [*lines, *_unlike_provenance(settings, account), *_missing_notes(body, again["notes"])]
-
-
-def _missing_notes(body: Mapping[str, Any], due: Sequence[str]) -> list[str]:
-    """Notes that the entries call for and the statement lacks; figures in them may be those of another version."""
-    stated = {_FIGURES.sub("#", note) for note in body["notes"]}
-    missing = (note for note in due if _FIGURES.sub("#", note) not in stated)
-    return [f"notes: its entries call for one that is missing: {note:.120}" for note in missing]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _alike(left: Any, right: Any, tolerance: float) -> bool:
-    """Tell whether two values of JSON are the same; numbers may differ by ``tolerance``, in parts of themselves."""
-    if _is_number(left) and _is_number(right):
-        return math.isclose(left, right, rel_tol=tolerance, abs_tol=1e-12)
-    return type(left) is type(right) and bool(left == right)
+    if state == "finished":
+        lines += [line for name in ("outcome", "settings") for line in _compared(name, body[name], again[name], SAME)]
+        if not any(entry.of(NoisySgd) or entry.of(PrivateSearch) for entry in account.paid):
+            lines.append("entries: none is that of a training, and the statement is of one")
+        lines += _unlike_provenance(settings, account)
+    else:
+        lines.append(f"state: {state}: what it tells of is not complete, so its settings cannot be compared")
+    stated = {_FIGURES.sub("#", note) for note in body["notes"]}  # figures may be those of another version
+    missing = [note for note in again["notes"] if _FIGURES.sub("#", note) not in stated]
+    return lines + [f"notes: its entries call for one that is missing: {note:.120}" for note in missing]
 
 
 def _unlike_provenance(settings: Mapping[str, Any], account: Account) -> list[str]:
     """Return where the statement says that its tickets come from elsewhere than its entries say."""
-    kind, ticket_set = settings.get("provenance"), settings.get("ticket_set")
+    kind = settings.get("provenance")
     if kind is not None and kind not in PROVENANCE:
         return [f"settings.provenance: {_text(kind)} is not one of {', '.join(PROVENANCE)}"]
-    if kind is not None and ticket_set is None:
+    if kind is not None and settings.get("ticket_set") is None:
         return [f"settings.provenance: {_text(kind)}, but no ticket set is named"]
     if kind == "private" and not any(entry.of(Unprotected) for entry in account.paid):
         return ["settings.provenance: private, but no entry says that anything was released without protection"]
@@ -316,31 +278,30 @@ def kept_apart(body: Mapping[str, Any]) -> str | None:
         return None
     together = replace(account, entries=tuple(replace(entry, part=UNKNOWN_RECORDS) for entry in account.entries))
     try:
-        total = json_figure(together.epsilon(body["certified"]["delta"], certified_by(body["accountant"])))
+        total = together.epsilon(body["certified"]["delta"], certified_by(body["accountant"]))
     except InputError:
-        total = "inf"
+        total = math.inf
     return (
         f"the entries are counted in {len(account.pieces)} parts of records that the statement keeps apart, by its own word;"
-        f" were they the same records: epsilon {total if isinstance(total, str) else format(total, '.4g')}"
+        f" were they the same records: epsilon {figure(total)}"
     )
 
 
-_FIGURES = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?|\binf\b")
-
-
 def _compared(name: str, stated: Any, again: Any, tolerance: float) -> list[str]:
-    """Return where two values of JSON differ, each with its place."""
+    """Return where two values of JSON differ, each with its place; numbers may, by ``tolerance`` in parts of themselves."""
+    if isinstance(stated, list) and isinstance(again, list):
+        stated, again = dict(enumerate(stated, start=1)), dict(enumerate(again, start=1))
     if isinstance(stated, Mapping) and isinstance(again, Mapping):
-        both = {key: stated.get(key, _MISSING) for key in (*again, *stated)}
         return [
-            line for key, old in both.items() for line in _compared(f"{name}.{key}", old, again.get(key), tolerance)
+            line
+            for key in dict.fromkeys((*again, *stated))
+            for line in _compared(f"{name}.{key}", stated.get(key, "missing"), again.get(key), tolerance)
         ]
-    if isinstance(stated, list) and isinstance(again, list) and len(stated) == len(again):
-        pairs = enumerate(zip(stated, again, strict=True), start=1)
-        return [line for at, (old, new) in pairs for line in _compared(f"{name}.{at}", old, new, tolerance)]
-    if _alike(stated, again, tolerance):
-        return []
-    return [f"{name}: {_text(stated)}, but its entries give {_text(again)}"]
+    if {type(stated), type(again)} <= {int, float}:
+        alike = math.isclose(stated, again, rel_tol=tolerance, abs_tol=1e-12)
+    else:
+        alike = type(stated) is type(again) and stated == again
+    return [] if alike else [f"{name}: {_text(stated)}, but its entries give {_text(again)}"]
 
 
 def _text(value: Any) -> str:

@@ -15,6 +15,7 @@ from dpltm.networks.skill import BINS, Skill, TargetSkill
 from dpltm.options import TARGET_METRICS
 from dpltm.options.train import LEAST_SQUARES
 from dpltm.privacy.account import Account
+from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.privacy.checks import PER_UNIT
 from dpltm.privacy.entry import value_from_json
 from dpltm.privacy.statement import PrivacyReport, of_run, statement
@@ -60,23 +61,20 @@ def _ends(value: object) -> tuple[float, float] | None:
 def _columns(config: Mapping[str, Any], facts: Mapping[str, Any]) -> str | None:
     """Return the names of the features of a table as one text; their number, where they are too many to read."""
     named = config.get("columns") or facts.get("columns")
-    if not named:
-        named = [column.name for column in stored_schema(config).columns if column.features]
-    names = [text(name) for name in named] if isinstance(named, list) else []
-    if not names or None in names:
+    named = named or [column.name for column in stored_schema(config).columns if column.features]
+    if not named or not isinstance(named, list) or None in map(text, named):
         return None
-    joined = ", ".join(map(str, names))
-    return joined if len(joined) <= MAX_COLUMNS else f"{len(names):,} columns"
+    joined = ", ".join(named)
+    return joined if len(joined) <= MAX_COLUMNS else f"{len(named):,} columns"
 
 
 def terms_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the terms that a run states its guarantee at: ``delta``, ``accountant`` and ``adjacency``."""
     options = section(config, "options")
-    delta = number(options.get("delta"))
-    accountant = text(options.get("accountant"))
+    delta, accountant = number(options.get("delta")), text(options.get("accountant"))
     return {
         "delta": delta if delta is not None and 0 < delta < 1 else 1e-5,
-        "accountant": accountant if accountant in ("pld", "rdp", "ma", "clt") else "pld",
+        "accountant": accountant if accountant in tuple(ACCOUNTANTS) else "pld",
         "adjacency": "replace-one" if options.get("adjacency") == "replace-one" else "add-remove",
     }
 
@@ -120,7 +118,7 @@ def run_subject(
         "per_unit": (count(options.get("per_unit")) or PER_UNIT) if config.get("of_persons") else None,
         **{key: number(facts.get(key)) for key in _FACTS},
         **{key: text(facts.get(key)) for key in _WORDS},
-        "precision": text(options.get("precision", "float32")),
+        "precision": text(options.get("precision")),
         "budget": number(options.get("epsilon")),
         **_clipping(options, facts),
         "weights": weights,
@@ -132,12 +130,8 @@ def run_subject(
         name,
         settings,
         _outcome(config, result),
-        tuple(note for note in notes if text(note) is not None) if isinstance(notes, list) else (),
-        {
-            library: version
-            for library, version in (versions or {}).items()
-            if None not in (text(library), text(version))
-        },
+        tuple(filter(text, notes)) if isinstance(notes, list) else (),
+        {library: version for library, version in (versions or {}).items() if text(library) and text(version)},
         **terms_of_run(config),
     )
 
@@ -158,32 +152,34 @@ def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str,
 def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the outcome of a run: accuracy, and on what it was measured."""
     private = section(config, "options").get("eval_private") is not None
-    accuracy = number(result.get("accuracy"))
-    records = count(config.get("test_records"))
-    outcome: dict[str, Any] = {"steps_taken": count(result.get("steps_taken")), "accuracy": accuracy}
-    measured = ("balanced_accuracy", *TARGET_METRICS) if private else ()
-    measures = {name: value for name in measured if (value := number(result.get(name))) is not None}
-    outcome |= measures
     skill = None if private else skill_in(result)
-    if accuracy is not None or measures or skill is not None:
+    accuracy, records = number(result.get("accuracy")), count(config.get("test_records"))
+    outcome: dict[str, Any] = {"steps_taken": count(result.get("steps_taken")), "accuracy": accuracy}
+    for name in ("balanced_accuracy", *TARGET_METRICS) if private else ():
+        if (value := number(result.get(name))) is not None:
+            outcome[name] = value
+    if accuracy is not None or len(outcome) > 2 or skill is not None:
         outcome["accuracy_of"] = (
             "Of the training records, with noise that is paid for." if private else "Of the test split."
         )
-    if isinstance(skill, TargetSkill):
-        outcome |= {name: getattr(skill, name) for name in ("rmse", "mae", "mean_rmse", "verdict")}
-        ends = {} if skill.r2 is None else {"r2": skill.r2.value, "r2_low": skill.r2.low, "r2_high": skill.r2.high}
-        return {**outcome, **ends, "test_records": records}
-    if accuracy is not None and records is not None and not private:
+    if not private and records is not None and (accuracy is not None or isinstance(skill, TargetSkill)):
         outcome["test_records"] = records
-    if skill is not None:
-        of_classes = ("majority", "majority_accuracy", "calibration_error", "log_loss", "shares_log_loss")
-        outcome |= {name: getattr(skill, name) for name in of_classes}
+    if isinstance(skill, TargetSkill):
+        names: tuple[str, ...] = ("rmse", "mae", "mean_rmse", "verdict")
+        ends = {"r2": skill.r2}
+    elif skill is not None:
+        names = ("majority", "majority_accuracy", "calibration_error", "log_loss", "shares_log_loss", "verdict")
+        outcome["balanced_accuracy"] = skill.balanced_accuracy.value
         if (ratio := skill.chance_over_share) is not None:
             outcome |= {"chance_over_share": ratio.value, "chance_of": ratio.name}
             outcome |= {"chance_low": ratio.low, "chance_high": ratio.high}
-        outcome |= {"balanced_accuracy": skill.balanced_accuracy.value, "verdict": skill.verdict}
-        auc = {"auc": "value", "auc_low": "low", "auc_high": "high"}
-        outcome |= {name: None if skill.auc is None else getattr(skill.auc, end) for name, end in auc.items()}
+        ends = {"auc": skill.auc}
+    else:
+        return outcome
+    outcome |= {name: getattr(skill, name) for name in names}
+    for name, measured in ends.items():
+        if measured is not None:
+            outcome |= {name: measured.value, f"{name}_low": measured.low, f"{name}_high": measured.high}
     return outcome
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
 
+from dpltm.errors import ArtifactError, first_line
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.privacy.describe import describe, figure, guarantee, percent, percent_up
 from dpltm.privacy.entry import TRAININGS, entry_from_json
@@ -81,26 +82,27 @@ def render(form: str, values: Mapping[str, Any]) -> str:
 
 
 def render_statement(form: str, body: Mapping[str, Any], **shown: Any) -> str:
-    """Return the page or the card of a statement.
+    """Return the page or the card of a statement; ArtifactError where it holds values that cannot be shown.
 
     Args:
         form: name of the template.
         body: the statement.
         shown: what the form shows beside it; of a page what ``evidence.jinja`` names.
     """
-    return render(form, {**_names(body), **shown})
+    try:
+        return render(form, {**_names(body), **shown})
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, TemplateError) as error:
+        raise ArtifactError(f"{body['name']!s:.100}: holds values that cannot be shown: {first_line(error)}") from None
 
 
 def _names(body: Mapping[str, Any]) -> dict[str, Any]:
     """Values of templates: all of a statement, settings as ``s``, outcome as ``o``, and what follows from them."""
-    settings = _Values(body["settings"])
-    outcome = _Values(body["outcome"])
-    certified = body["certified"]
-    mechanisms = [mechanism for entry in body["entries"] for mechanism in entry["mechanisms"]]
-    kinds = {mechanism["mechanism"] for mechanism in mechanisms}
-    paid = [entry for entry in body["entries"] if entry["kind"] in ("release", "local")]
+    settings, outcome, certified = _Values(body["settings"]), _Values(body["outcome"]), body["certified"]
+    entries = body["entries"]
+    kinds_of = [{mechanism["mechanism"] for mechanism in entry["mechanisms"]} for entry in entries]
+    kinds = set().union(*kinds_of)
     steps = {  # of its own training: those of others, such as in front of it, may differ
-        mechanism["mechanism"]: mechanism for mechanism in mechanisms
+        mechanism["mechanism"]: mechanism for entry in entries for mechanism in entry["mechanisms"]
         if mechanism["mechanism"] in TRAININGS
         and all(mechanism[name] == settings[name] for name in ("sampling_rate", "steps", "noise_multiplier"))
     }  # fmt: skip
@@ -108,33 +110,24 @@ def _names(body: Mapping[str, Any]) -> dict[str, Any]:
         "cyclic" if "banded-sgd" in steps else "all" if settings["sampling_rate"] == 1 else
         "allocation" if "allocated-sgd" in steps else "truncated" if "truncated-sgd" in steps else "poisson"
     )  # fmt: skip
-    of_records = certified["unit"] == "record"
-    questions = criteria(body)
     return {
         **body, "s": settings, "o": outcome, "unit": certified["unit"], "provenances": PROVENANCE, "hardly": HARDLY,
         "title": f"{body['name']}: a private training", "headline": headline(certified), "auc": _auc(outcome),
-        "fit": _fit(outcome),
-        "right": _right(outcome), "decided": bool(questions), "criteria": questions, "verdict": verdict(body),
-        "trained": settings["steps"] is not None,
-        "people": "records" if of_records else "persons", "member": "record" if of_records else "person",
+        "fit": _fit(outcome), "right": _right(outcome), "criteria": criteria(body), "verdict": verdict(body),
         "mechanisms": kinds, "noisy_steps": bool(kinds & TRAININGS), "sampled": sampled,
         "method": ACCOUNTANTS[certified["accountant"]].help if certified["accountant"] in ACCOUNTANTS else "",
-        "libraries": ", ".join(f"{name} {number}" for name, number in body["computed_with"].items()),
         "times": round(settings["sampling_rate"] * settings["steps"]) if sampled == "allocation" else None,
         "most": steps["truncated-sgd"]["truncated_batch_size"] if sampled == "truncated" else None,
-        "days": [str(entry["day"]) for entry in paid if entry.get("day")], "releases": len(paid),
+        "paid": [entry for entry in entries if entry["kind"] in ("release", "local")],
         "schema_entries": [
-            number for number, entry in enumerate(body["entries"], start=1)
-            if str(entry.get("words", "")).endswith(FOR_SCHEMA)
+            number for number, entry in enumerate(entries, start=1) if str(entry.get("words")).endswith(FOR_SCHEMA)
         ],
-        "beside": list(dict.fromkeys(str(entry["words"]) for entry in body["entries"] if _released_alone(entry))),
-        "recorded": [entry_from_json(entry) for entry in body["entries"]], "costs": (), "attacker": (),
+        "beside": list(dict.fromkeys(
+            str(entry["words"]) for entry, mechanisms in zip(entries, kinds_of, strict=True)
+            if mechanisms & {"gaussian", "laplace"} and not mechanisms & TRAININGS
+        )),
+        "recorded": [entry_from_json(entry) for entry in entries], "costs": (), "attacker": (),
     }  # fmt: skip
-
-
-def _released_alone(entry: Mapping[str, Any]) -> bool:
-    kinds = {mechanism["mechanism"] for mechanism in entry["mechanisms"]}
-    return bool(kinds & {"gaussian", "laplace"}) and not kinds & TRAININGS
 
 
 def headline(certified: Mapping[str, Any]) -> str:
@@ -276,19 +269,21 @@ COLUMNS = ("arm", "paper", "accuracy, %", "sd", "less control", "seeds", "certif
 
 def cells(row: Mapping[str, Any], body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a row, one text a column."""
-    privacy = row["privacy"]
-    certified = "-" if privacy is None else figure(privacy["certified"]["epsilon"])
-    nominal = "-" if privacy is None or privacy["nominal"] is None else figure(privacy["nominal"]["epsilon"])
-    if privacy is not None and len(all_terms(body["arms"])) > 1:
-        certified += f" ({terms(privacy)})"
+    privacy, difference = row["privacy"], row["difference"]
+    certified = nominal = change = "-"
+    if privacy is not None:
+        certified = figure(privacy["certified"]["epsilon"])
+        certified += f" ({terms(privacy)})" if len(all_terms(body["arms"])) > 1 else ""
+        nominal = "-" if privacy["nominal"] is None else figure(privacy["nominal"]["epsilon"])
+    if difference is None:
+        change = ""
+    elif difference["mean"] is not None:
+        pairs = "" if difference["count"] == row["count"] else f" ({difference['count']} pairs)"
+        change = f"{'+' if difference['mean'] >= 0 else ''}{_with_interval(difference)}{pairs}"
     count = f"{row['count']}/{len(body['seeds'])}" + (" HOLE" if row["missing"] else "")
-    change = "" if row["difference"] is None else _change(row["difference"], row["count"])
     paper = "-" if row["paper"] is None else f"{row['paper']:g}"
     live = "-" if row["live"] is None else " to ".join(dict.fromkeys(f"{count:,}" for count in row["live"]))
-    return (
-        row["name"], paper, _with_interval(row), _percent(row["sd"]), change, count, certified, nominal,
-        live,
-    )  # fmt: skip
+    return row["name"], paper, _with_interval(row), _percent(row["sd"]), change, count, certified, nominal, live
 
 
 def _percent(value: float | None) -> str:
@@ -297,19 +292,10 @@ def _percent(value: float | None) -> str:
 
 def _with_interval(row: Mapping[str, Any]) -> str:
     """``97.38 ± 0.18``, or what there is of it; and accuracy on the messages that a network learned from."""
-    mean = _percent(row["mean"])
-    training = row.get("training")
-    seen = "" if training is None else f"; in training {_percent(training)}"
-    return (mean if row["interval"] is None else f"{mean} ± {_percent(row['interval'])}") + seen
-
-
-def _change(difference: Mapping[str, Any], count: int) -> str:
-    """Return the paired difference; with the number of pairs, where the row has more trials."""
-    if difference["mean"] is None:
-        return "-"
-    sign = "+" if difference["mean"] >= 0 else ""
-    pairs = "" if difference["count"] == count else f" ({difference['count']} pairs)"
-    return f"{sign}{_with_interval(difference)}{pairs}"
+    shown = _percent(row["mean"])
+    if row["interval"] is not None:
+        shown += f" ± {_percent(row['interval'])}"
+    return shown if row.get("training") is None else f"{shown}; in training {_percent(row['training'])}"
 
 
 def terms(privacy: Mapping[str, Any]) -> str:

@@ -179,17 +179,6 @@ def with_start(provenance: ProvenanceKind, network: Network) -> ProvenanceKind:
     return "private" if any(entry.of(Unprotected) for entry in network.lineage.paid) else "dp"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A ticket's accuracy and score on the private records: revealed where asked for, and entered without protection."""
-
-    round: int
-    density: float
-    accuracy: float
-    score: float
-    probability: float
-
-
 @dataclass(frozen=True)
 class Winner:
     """The round that won.
@@ -200,7 +189,8 @@ class Winner:
         tickets: the set that was drawn from.
         facts: how it was drawn, as answers have it: ``mechanism``, ``eps1``, ``score``, ``sensitivity``.
         privacy: the report on the private records; None of a winner that was read.
-        revealed: all candidates, where that was asked for.
+        revealed: of all candidates ``round``, ``density``, ``accuracy``, ``score`` and ``probability`` on private records,
+            where that was asked for, and entered without protection.
     """
 
     round: int
@@ -208,7 +198,7 @@ class Winner:
     tickets: TicketSet = field(compare=False)
     facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
     privacy: PrivacyReport | None = field(default=None, compare=False)
-    revealed: tuple[Candidate, ...] = field(default=(), compare=False)
+    revealed: tuple[dict[str, float], ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
         spent = "" if self.privacy is None else f", {self.privacy.certified}"
@@ -318,18 +308,15 @@ class Run:
         Raises:
             ArtifactError: it names an entry that its lineage lacks, or whose noise is another one.
         """
-        stored_id = self.config.get("entry")
-        if stored_id is None:
+        if self.config.get("entry") is None:
             return None
         facts = self.config.get("resolved")
         names = ("noise_multiplier", "sampling_rate", "steps", "sensitivity")
         stated = [facts.get(name) for name in names] if isinstance(facts, Mapping) else []
-        for entry in self.lineage.entries:
+        for entry in (entry for entry in self.lineage.entries if entry.id == self.config["entry"]):
             searched = (training for search in entry.of(PrivateSearch) for training in search.trainings)
             trainings = (*entry.of(NoisySgd), *searched)
-            if entry.id == stored_id and stated in (
-                [getattr(training, name) for name in names] for training in trainings
-            ):
+            if stated in ([getattr(training, name) for name in names] for training in trainings):
                 return entry
         raise ArtifactError(
             f"{self.label}: its lineage holds no training with its settings; the two do not fit each other"
@@ -421,20 +408,19 @@ def starting_point(
         InputError: ``round`` and ``dense`` do not suit the ticket, or there is no such network.
         ArtifactError: there is no such round.
     """
+    dataset = in_front(ticket, dataset, options.features)
     if not isinstance(ticket, Winner | TicketSet):
         if round is not None:
             model = ticket.text if isinstance(ticket, OwnModel) else ticket
             raise InputError(f"`round`: {model} is a network, which has none; leave `round` out")
-        dataset = in_front(ticket, dataset, options.features)
         return fresh(model_spec(ticket or default_network(dataset), dataset), options.seed), dataset
-    dataset = in_front(ticket, dataset, options.features)
+    winner = ticket if isinstance(ticket, Winner) else None
     if dense and round is not None:
         raise InputError("`round`, `dense`: the whole network is no ticket; give one of them")
-    winner = ticket if isinstance(ticket, Winner) else None
-    tickets = set_of(ticket)
     if dense:
-        return from_round(tickets, 0, winner), dataset
-    if round is None and winner is None:
+        round = 0
+    elif round is None and winner is not None:
+        round = winner.round
+    elif round is None:
         raise InputError("`round` is missing: say which ticket of the set, or train the winner that select returned")
-    number = winner.round if round is None and winner is not None else round or 0
-    return from_round(tickets, number, winner), dataset
+    return from_round(set_of(ticket), round, winner), dataset

@@ -110,9 +110,6 @@ class ExactSum:
 MOST_PASSES = 200_000
 """Records of all steps together, on average, up to which passes of one record each are borne."""
 
-MEMORY, OTHERWISE = "memory", "otherwise"
-"""How a sum can fail: the memory of the device was full, or the model or the loss did not take some record."""
-
 
 class SampleSums:
     """Filtered sums of samples of some records.
@@ -179,26 +176,18 @@ class SampleSums:
         self.clear()  # of a step that was interrupted, too
         if self._ranks is None or self._exact is None:
             assert sample is not None
-            mine = self._fails(self._batches(*sample))
-            failed = bool(mine)
-            full = mine == MEMORY
+            failed = self._fails(self._batches(*sample))
         else:
-            heard = _heard(self._ranks, sample)
-            mine = self._share_fails(self._ranks, self._exact, *heard)
-            failed, full = self._ranks.any(bool(mine)), self._ranks.any(mine == MEMORY)
+            failed = any(self._ranks.gather(self._share_fails(self._ranks, self._exact, *_heard(self._ranks, sample))))
             if not failed:
                 self._ranks.reduce(self._exact.parts)
             if self._ranks.first:
                 torch.add(self._exact.parts[0], self._exact.parts[1], out=self._total)
-        if full:
-            raise InputError(
-                f"`physical_batch`: {self._rows} records at a time do not fit into the memory of {self._device}; take fewer."
-                " What was spent is on record"
-            )
         if failed:
             raise InputError(
                 "training: the model or the loss failed on the records of a step; is every label a class, and every token in"
-                " the vocabulary? What was spent is on record"
+                f" the vocabulary? If memory of {self._device} ran out, take a `physical_batch` below {self._rows}. What was"
+                " spent is on record"
             )
         return self._total
 
@@ -214,22 +203,20 @@ class SampleSums:
 
     def _share_fails(
         self, ranks: Ranks, exact: ExactSum, index: np.ndarray, chunks: list[int], keys: np.ndarray | None
-    ) -> str:
-        """Add every group of this rank to ``exact``; tell how one of them failed, as :meth:`_fails` does."""
+    ) -> bool:
+        """Add every group of this rank to ``exact``; tell whether one of them failed."""
         stops = [0, *accumulate(chunks)]
-        by_itself = self._plan.filter.kind == "element-wise"
-        shared_shape = not by_itself or self._grouped
+        shared_shape = self._plan.filter.kind != "element-wise" or self._grouped
         for first in range(ranks.rank * self._group, len(chunks), ranks.size * self._group):
             last = min(first + self._group, len(chunks))
             rows = slice(stops[first], stops[last])
             own = None if keys is None else keys[rows]
             self._total.zero_()
-            failed = self._fails(self._batches(index[rows], chunks[first:last] if shared_shape else None, own))
-            if failed:
-                return failed
+            if self._fails(self._batches(index[rows], chunks[first:last] if shared_shape else None, own)):
+                return True
             exact.add(self._total)
         self._total.zero_()
-        return ""
+        return False
 
     def _batches(self, index: np.ndarray, sizes: list[int] | None, keys: np.ndarray | None) -> Iterable[Batch]:
         """Records of a sample, in batches; ``sizes`` are of chunks, or of groups."""
@@ -237,9 +224,8 @@ class SampleSums:
             return self._records.groups(index, self._rows, sizes, keys)
         return self._records.batches(index, self._rows, sizes, keys)
 
-    def _fails(self, batches: Iterable[Batch]) -> str:
-        """Add batches to the total; tell how that failed: ``MEMORY``, ``OTHERWISE``, or not. What an exception says may
-        tell of a record: it ends here."""
+    def _fails(self, batches: Iterable[Batch]) -> bool:
+        """Add batches to the total; tell whether that failed. What an exception says may tell of a record: it ends here."""
         try:
             with full_precision(), self._precision():
                 for batch in batches:
@@ -247,10 +233,9 @@ class SampleSums:
                     self._gradients.filtered_sum(
                         batch.x, batch.y, self.filter, weights, batch.chunks, self._total, batch.groups, batch.keys
                     )
-        except Exception as error:
-            full = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)
-            return MEMORY if full else OTHERWISE
-        return ""
+        except Exception:
+            return True
+        return False
 
     def _precision(self) -> torch.autocast:
         """Of the passes through the network. A cache of casts would outlive a step within a caller's own autocast."""

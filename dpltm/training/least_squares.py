@@ -18,7 +18,7 @@ on made tables that add up, that do not, and whose outcome is rare, at 1 and 3 (
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -30,14 +30,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.features.feature_map import CENTRE, FeatureMap, SplineMap
+from dpltm.features.feature_map import CENTRE, PAIRS, FeatureMap, SplineMap
 from dpltm.features.inputs import check_quantities
 from dpltm.features.normalisation import NORM, noisy_sum
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.networks.masks import Mask
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.describe import percent
-from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.randomness.noise import FastSource, RandomSource
 from dpltm.randomness.second_moments import MAX_NOISE, SENSITIVITY, edge, release_second_moments
 from dpltm.records.dataset import Dataset
@@ -97,8 +97,8 @@ to about ``MOST_ROWS`` rows, by so small a part of the norm that the sums hardly
 LONGEST_EXCESS = math.sqrt(2), math.sqrt(2) * MOST_EXCESS / math.sqrt(1 - OF_ROWS**2)
 """Of the chances of a record less its outcome; and of a person's sums of these."""
 
-FAR, SHOWN = 0.15, 4
-"""Part of a class's share that noise may move its mean chance by, untold; and classes of which more is told."""
+FAR = 0.15
+"""Part of a class's share that noise may move its mean chance by, untold."""
 
 MOST_PRODUCTS = 20_000
 """Sums of products that are screened: of more columns than make so many, those of numbers alone, or none."""
@@ -182,7 +182,8 @@ def with_room(dataset: Dataset) -> Dataset:
     feature_map = dataset.feature_map
     if not isinstance(feature_map, SplineMap):
         return dataset
-    return replace(dataset, feature_map=feature_map.with_slots(len(screened(feature_map, dataset.classes))))
+    slots = min(len(screened(feature_map, dataset.classes)), PAIRS)
+    return replace(dataset, feature_map=replace(feature_map, slots=slots))
 
 
 def from_public(dataset: Dataset, opened: Arrays, seed: int) -> Dataset:
@@ -226,18 +227,18 @@ def releases_of(mechanisms: tuple[GaussianRelease, ...], dataset: Dataset) -> Be
     return dict(zip(names, mechanisms, strict=False))
 
 
-def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, multiplier: float, bits: Bits) -> Before:
-    """Return the releases beside the Newton steps; ``multiplier`` is that of one that would spend all the budget."""
+def release(name: str, draft: NoisySgd, multiplier: float, share: float) -> GaussianRelease:
+    """Return what takes a share of a budget that ``multiplier`` would spend whole."""
     twice = 2.0 if draft.adjacency == "replace-one" else 1.0
-    places = None if dataset.feature_map is None else _live(dataset.feature_map, mask)
-    inputs = (dataset.features if places is None else len(places)) + 1
-    shares = shares_of(dataset)
-    by_name = {
-        name: GaussianRelease(
-            multiplier / math.sqrt(shares[name]), BOUNDS[name] * twice, adjacency=draft.adjacency, bits=bits
-        )
-        for name in names_of(dataset)
-    }
+    noise_multiplier = multiplier / math.sqrt(share)
+    return GaussianRelease(noise_multiplier, BOUNDS[name] * twice, adjacency=draft.adjacency, bits=draft.bits)
+
+
+def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, multiplier: float) -> Before:
+    """Return the releases beside the Newton steps; ``multiplier`` is that of one that would spend all the budget."""
+    assert dataset.feature_map is not None  # as ``settled`` saw to
+    inputs, shares = len(_live(dataset.feature_map, mask)) + 1, shares_of(dataset)
+    by_name = {name: release(name, draft, multiplier, shares[name]) for name in names_of(dataset)}
     std = by_name["second"].noise_std
     # All of it is public: the rule looks at no record.
     measurable = std <= MAX_NOISE and REACH * edge(inputs, std) <= dataset.records
@@ -345,10 +346,14 @@ def prepared(
     second = None
     if of_second is not None:
         final = feature_map
-        inputs = _live(final, mask)
+        places = _live(final, mask)
+
+        def scaled_inputs(values: Tensor, _: Tensor) -> Tensor:
+            features = final.centred(values)[:, places]
+            return torch.cat([features, features.new_ones(len(features), 1)], 1) / math.sqrt(_SCALE)
+
         second = released(SECOND, lambda: release_second_moments(
-            _rows(opened(), lambda values, _: _with_bias(final.centred(values), inputs) / math.sqrt(_SCALE)),
-            (final.features if inputs is None else len(inputs)) + 1, of_second.noise_std, noise,
+            _rows(opened(), scaled_inputs), len(places) + 1, of_second.noise_std, noise,
         ))  # fmt: skip
     return Prepared(feature_map, second, labels)
 
@@ -478,21 +483,15 @@ class Labels:
         return replace(self, shares=shares, scale=scale, screened=screened, left=left, doubt=doubt)
 
 
-def _with_bias(features: Tensor, places: Tensor | None) -> Tensor:
-    features = features if places is None else features[:, places]
-    return torch.cat([features, features.new_ones(len(features), 1)], 1)
-
-
 def _live_weights(feature_map: FeatureMap | None, mask: Mask) -> Tensor:
     """Weights of one layer that live, of features that are not 0 of all records, ``(classes, features)`` bool."""
     (weights,) = (tensor for tensor in mask.values() if tensor.ndim == 2)
     return weights & feature_map.live if isinstance(feature_map, SplineMap) else weights
 
 
-def _live(feature_map: FeatureMap, mask: Mask) -> Tensor | None:
-    """Places of the features that have such weights; None for all of them."""
-    live = _live_weights(feature_map, mask).any(0)
-    return None if bool(live.all()) else live.nonzero()[:, 0]
+def _live(feature_map: FeatureMap, mask: Mask) -> Tensor:
+    """Places of the features that have such weights."""
+    return _live_weights(feature_map, mask).any(0).nonzero()[:, 0]
 
 
 def shrunk(centre: Tensor, noise_std: float, records: int) -> Tensor:
@@ -589,27 +588,25 @@ def excess_noise(release: GaussianRelease, classes: int, of_persons: bool) -> fl
     return math.sqrt(1 - 1 / classes) * LONGEST_EXCESS[of_persons] * release.noise_std
 
 
-def chance_notes(
-    release: GaussianRelease | None, dataset: Dataset, shares: Sequence[float], hidden: Iterable[bool]
-) -> list[str]:
+def chance_notes(release: GaussianRelease | None, dataset: Dataset, shares: Sequence[float]) -> list[str]:
     """Return a note on how far noise alone, two deviations of it, moves the mean chances of small classes; or none.
 
-    By public or released shares of all classes, of which noise may hide some; of any class where there are none yet.
+    Args:
+        shares: of all classes, public or released; those that noise hides are too large.
     """
     if release is None or dataset.target is not None:
         return []
     most = 2 * excess_noise(release, dataset.classes, dataset.of_persons)
-    whom, enough = "persons" if dataset.of_persons else "rows", math.ceil(most / FAR)
     names = dataset.schema.class_names or range(dataset.classes)
+    rows = {name: max(share * dataset.records, 1.0) for name, share in zip(names, shares, strict=False)}
     few = [
-        f"of {name!r}, {'under' if below else 'about'} {rows:,.0f} {whom}, by {'over ' * below}{percent(most / rows, 0)}"
-        for name, share, below in zip(names, shares, hidden, strict=False)
-        if (rows := max(share * dataset.records, 1.0)) < enough
+        f"of {name!r}, up to about {count:,.0f}, by {percent(most / count, 0)} or more"
+        for name, count in rows.items()
+        if most / count > FAR
     ]
-    any_class = f"of one with {enough:,} {whom}, by {percent(FAR, 0)}, with {most:,.0f}, by 100 %"
-    told = "; ".join(few[:SHOWN] if shares else [any_class]) + f"; and of {len(few) - SHOWN} more" * (len(few) > SHOWN)
-    less = ", less where persons have several rows" * dataset.of_persons
-    return [f"noise alone moves the mean chance of a class: {told} (two deviations{less})"] if told else []
+    if not few:
+        return []
+    return [f"noise alone moves the mean chance of a class: {'; '.join(few)} (two deviations)"]
 
 
 @torch.no_grad()

@@ -50,13 +50,11 @@ class PerParameter:
         return {f"{place}/{number}": value for place, values in states for number, value in enumerate(values)}
 
 
-def _sgd(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, number: int) -> None:
-    del state, number
+def _sgd(parameter: Tensor, gradient: Tensor, _state: list[Tensor], lr: float, _number: int) -> None:
     parameter.add_(gradient, alpha=-lr)
 
 
-def _momentum(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, number: int) -> None:
-    del number
+def _momentum(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, _number: int) -> None:
     parameter.add_(state[0].mul_(DECAY).add_(gradient), alpha=-lr)
 
 
@@ -69,9 +67,8 @@ def _adam(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, n
     parameter.addcdiv_(mean, root, value=-lr / (1 - DECAY**number))
 
 
-def _adagrad(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, number: int) -> None:
+def _adagrad(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, _number: int) -> None:
     """Against the gradient over the root of the sum of all squares (Duchi, Hazan, Singer 2011)."""
-    del number
     state[0].addcmul_(gradient, gradient)
     parameter.addcdiv_(gradient, state[0].sqrt().add_(ADAGRAD_FLOOR), value=-lr)
 
@@ -188,9 +185,8 @@ class NewtonSteps:
             self._solved.append(((kind_of == number).nonzero(), places, values, vectors))
 
     @torch.no_grad()
-    def step(self, lr: float, number: int) -> None:
+    def step(self, lr: float, _number: int) -> None:
         """See :meth:`PerParameter.step`."""
-        del number
         weight, bias = self._parameters
         assert weight.grad is not None
         assert bias.grad is not None

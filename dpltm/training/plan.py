@@ -41,8 +41,8 @@ The papers account with C. That is the nominal sensitivity.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from dpltm.errors import InputError
@@ -54,8 +54,9 @@ from dpltm.networks.evaluation import PricedError, PricedScore, Score, check_pri
 from dpltm.networks.masks import Mask
 from dpltm.options import METRICS, TARGET_METRICS, parse_numbers
 from dpltm.options.train import TrainOptions
+from dpltm.privacy.checks import participations_of
 from dpltm.privacy.entry import Entry, to_json
-from dpltm.privacy.mechanisms import Adjacency, BandedSgd, NoisySgd
+from dpltm.privacy.mechanisms import Adjacency, AllocatedSgd, BandedSgd, Bits, NoisySgd
 from dpltm.records.dataset import Dataset
 
 FACTOR = 2.0
@@ -91,19 +92,14 @@ class NoisySteps:
         size = self.options.microbatch
         if size is None:
             return
-        if size < 2:
+        if not 2 <= size <= self.expected_batch:
             raise InputError(
-                f"`microbatch`: {size} is not a whole number of records from 2; leave it out to filter single records"
+                f"`microbatch`: {size} is not a whole number from 2 to the {self.expected_batch:g} records that a step has"
+                " on average (`batch_size`); leave it out to filter single records"
             )
-        if size > self.expected_batch:
-            raise InputError(
-                f"`microbatch`: {size} is more than the {self.expected_batch:g} records that a step has on average"
-                " (`batch_size`)"
-            )
-        if self.options.compile:
-            raise InputError("`compile`: is for gradients of single records; leave it out, or `microbatch`")
-        if self.class_weight is not None:
-            raise InputError("`class_weight`: a group of `microbatch` has records of several classes; leave one out")
+        for name, value in (("compile", self.options.compile), ("class_weight", self.class_weight)):
+            if value:
+                raise InputError(f"`{name}`: is for gradients of single records; leave it out, or `microbatch`")
 
     @property
     def groups(self) -> int | None:
@@ -167,7 +163,7 @@ class NoisySteps:
             **others,
         }
 
-    def step_notes(self, live: int, unit: str, unfollowed: str = "") -> list[str]:
+    def step_notes(self, unit: str, unfollowed: str = "") -> list[str]:
         """Return what is to be said of the steps, a sentence each; ``unfollowed`` is what the trial of the network was."""
         notes = []
         if unfollowed:
@@ -181,24 +177,11 @@ class NoisySteps:
                 " to accuracy"
             )
         if self.groups is not None:
-            ratio = ""
-            if self.mechanism.noise_multiplier > 0:
-                ratio = f": the noise on their mean is {self.noise_ratio(live):.3g} times that of single {unit}s"
             notes.append(
                 f"`microbatch`: a step filters the mean gradients of {self.groups} groups, and one {unit} moves one of them"
-                f" by twice the bound at most{ratio}"
+                " by twice the bound at most"
             )
         return notes
-
-    def noise_ratio(self, live: int) -> float:
-        """Return the noise on the mean of a step, over that of the same training without groups."""
-        mechanism = self.mechanism
-        alone = sensitivity(self.filter, live, mechanism.adjacency)
-        multiplier = mechanism.noise_multiplier
-        if self.options.noise == "nominal":
-            alone = nominal_sensitivity(self.filter, live, mechanism.adjacency, asked=True) or alone
-            multiplier = mechanism.nominal_noise_multiplier
-        return (mechanism.noise_std / self.divisor) / (multiplier * alone / self.expected_batch)
 
 
 def sensitivity(filter: Filter, live: int, adjacency: Adjacency, microbatch: int | None = None) -> float:
@@ -223,17 +206,16 @@ def nominal_sensitivity(
     return None if bound is None else bound * (2.0 if adjacency == "replace-one" else 1.0)
 
 
-def noisy_steps(
-    filter: Filter, live: int, rate: float, steps: int, options: TrainOptions, kind: Callable[..., NoisySgd] = NoisySgd
-) -> NoisySgd:
+def noisy_steps(filter: Filter, live: int, rate: float, steps: int, options: TrainOptions) -> NoisySgd:
     """Return the steps of a training of so many live weights as a mechanism, for whose noise multiplier 1 stands."""
-    adjacency = cast(Adjacency, options.adjacency)
-    size = options.microbatch
+    adjacency, size = cast(Adjacency, options.adjacency), options.microbatch
     claim = nominal_sensitivity(filter, live, adjacency, size, asked=options.noise == "nominal")
     sources = [] if size is None else ["tanh paper's sensitivity for microbatches"]
     sources += ["sensitivity in the code of DPSR-CG"] if isinstance(filter, DpsrCg) else []
     source = "; ".join(sources) or "tanh paper's sensitivity"
-    bits = "fast" if options.noise == "fast" else "secure"
+    bits: Bits = "fast" if options.noise == "fast" else "secure"
+    participations = participations_of(options.sampling)
+    kind = NoisySgd if participations is None else partial(AllocatedSgd, participations=participations)
     return kind(
         rate, steps, 1.0, sensitivity(filter, live, adjacency, size), claim, "" if claim is None else source,
         adjacency=adjacency, bits=bits,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -201,15 +201,8 @@ class TrainingPlan(NoisySteps):
         plan = replace(self, paid=secret.entry)  # which checkpoints name
         sources = sources_of(secret, at, plan)
         released = Released(at)
-        begun = head.prepared(
-            plan.options,
-            plan.dataset,
-            plan.start.mask,
-            before,
-            lambda: self.inputs.open(secret),
-            sources["noise"],
-            released,
-        )
+        opened, mask = partial(self.inputs.open, secret), plan.start.mask
+        begun = head.prepared(plan.options, plan.dataset, mask, before, opened, sources["noise"], released)
         dataset = replace(plan.dataset, feature_map=begun.feature_map)
         plan = replace(plan, dataset=dataset, loss_scale=begun.scale, lr=plan.lr * begun.scale)
         if ranks is not None:
@@ -313,12 +306,10 @@ class Drawn:
 
     def run(self) -> None:
         """Take the steps that are left."""
-        plan = self.plan
-        descent = self.descent
-        (mechanism,) = self.plan.entry.of(NoisySgd)
+        plan, descent, options = self.plan, self.descent, self.plan.options
+        (mechanism,) = plan.entry.of(NoisySgd)
         others = tuple(other for other in plan.entry.mechanisms if other is not mechanism)
         beside = Planned(plan.account, plan.part, others)
-        options = plan.options
         odometer = Odometer(beside, mechanism, options.delta, certified_by(options.accountant))
         test = self._test_split()
         began, note, shown = time.perf_counter() - self.seconds, "", ""
@@ -351,13 +342,11 @@ class Drawn:
 
             descent.run(measure, between)
         if self.begun.labels is not None and not plan.dataset.schema.class_shares:
-            shares, hidden = self.begun.labels.shares.tolist(), self.begun.labels.doubt.isinf().tolist()
-            self.notes = tuple(head.chance_notes(plan.before_steps["chances"], plan.dataset, shares, hidden))
-        if test is not None and plan.start.spec.score is None:
-            self.skill = self._skill(test)
-        if test is not None and plan.dataset.test is not None:
-            opened = plan.dataset.test.open(plan.ledger.declared_test(plan.dataset))
-            self.notes += (*outside_notes(plan.dataset, opened.x), *getattr(self.skill, "notes", ()))
+            shares = self.begun.labels.shares.tolist()
+            self.notes = tuple(head.chance_notes(plan.before_steps["chances"], plan.dataset, shares))
+        if test is not None:
+            self.skill = self._skill(test) if plan.start.spec.score is None else None
+            self.notes += (*outside_notes(plan.dataset, self._test_rows()), *getattr(self.skill, "notes", ()))
         plan.start.model.to("cpu")
         self.seconds = time.perf_counter() - began
 
@@ -371,40 +360,38 @@ class Drawn:
         split = network_inputs(dataset.test, dataset, plan.services)
         return inputs(split.open(plan.ledger.declared_test(dataset)), dataset, plan.options.device)
 
+    def _test_rows(self) -> np.ndarray:
+        dataset = self.plan.dataset
+        assert dataset.test is not None
+        return dataset.test.open(self.plan.ledger.declared_test(dataset)).x
+
     def _skill(self, test: tuple[Inputs, torch.Tensor]) -> Skill | TargetSkill | None:
-        plan, dataset, groups = self.plan, self.plan.dataset, None
-        metric = plan.options.metric or ""
+        dataset, options, model = self.plan.dataset, self.plan.options, self.plan.start.model
+        metric = options.metric or ""
         if dataset.target is not None:
-            return target_skill(plan.start.model, *test, dataset.target, metric)
-        if plan.options.by is not None and dataset.test is not None:
-            opened = dataset.test.open(plan.ledger.declared_test(dataset))
-            groups = subgroups_of(dataset, opened.x, plan.options.by)
-        return skill(plan.start.model, *test, dataset.schema.class_names, metric, groups)
+            return target_skill(model, *test, dataset.target, metric)
+        groups = None if options.by is None else subgroups_of(dataset, self._test_rows(), options.by)
+        return skill(model, *test, dataset.schema.class_names, metric, groups)
 
     def _scores(self, test: tuple[Inputs, torch.Tensor] | None, *, last: bool) -> dict[str, Any]:
         """Measure accuracy: on the test split, or with noise on the records, at the last alone."""
-        plan = self.plan
-        metric = self.plan.options.metric or ""
-        model, rule = plan.start.model, plan.start.spec.score
-        if plan.evaluations:
-            return self._noisy_scores(plan.evaluations[0].epsilon) if last else {"accuracy": None}
+        plan, metric, scores = self.plan, self.plan.options.metric or "", dict[str, Any](accuracy=None)
+        if plan.evaluations and last:
+            return self._noisy_scores(metric, plan.evaluations[0].epsilon)
         if test is None:
-            return {"accuracy": None}
-        judged = None if metric == "accuracy" else self._skill(test)
-        if plan.dataset.target is not None:
-            return {"accuracy": None, metric: judged.value if isinstance(judged, TargetSkill) else None}
-        if metric in ("balanced-accuracy", "auc"):
-            assert not isinstance(judged, TargetSkill)
-            right = accuracy(model, *test) if judged is None else judged.accuracy.value
-            value = None if judged is None or judged.estimate is None else judged.estimate.value
-            return {"accuracy": right, metric.replace("-", "_"): value}
-        return {"accuracy": accuracy(model, *test, score=rule)}
+            return scores
+        if plan.dataset.target is None:
+            scores["accuracy"] = accuracy(plan.start.model, *test, score=plan.start.spec.score)
+        if metric != "accuracy":
+            judged = self._skill(test)
+            estimate = judged.estimate if isinstance(judged, Skill) else judged
+            scores[metric.replace("-", "_")] = None if estimate is None else estimate.value
+        return scores
 
-    def _noisy_scores(self, epsilon: float) -> dict[str, Any]:
+    def _noisy_scores(self, metric: str, epsilon: float) -> dict[str, Any]:
         """Release a noisy count on the private records, with the noise that the entry holds for it."""
         plan, dataset, options = self.plan, self.plan.dataset, self.plan.options
         rule = plan.start.spec.score
-        metric = options.metric or ""
         priced = private_score(metric, options.class_shares, dataset, rule)
         x, y = inputs(plan.inputs.open(self.secret), dataset, options.device)
         count = count_correct(plan.start.model, x, y, score=priced or rule)

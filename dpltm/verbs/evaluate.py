@@ -93,15 +93,16 @@ def evaluate(
     if by is not None:
         check_column(dataset, by)
     test = network_inputs(dataset.test, dataset, services)
-    ledger.exclude(dataset)
+    ledger.declare_once(*ledger.apart(dataset))
     stored = dataset.test.open(ledger.declared_test(dataset)).x
     groups = None if by is None else subgroups_of(dataset, stored, by)
     x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)
-    judged: Skill | None = None
-    if run.target is None and run.spec.score is None:  # a score of the user's own may tell no classes
+    judged: Skill | TargetSkill | None = None
+    if run.target is not None:
+        judged = target_skill(run.model, x, y, run.target, _metric(run))
+    elif run.spec.score is None:  # a score of the user's own may tell no classes
         judged = skill(run.model, x, y, dataset.schema.class_names, _metric(run), groups)
-    predicts = None if run.target is None else target_skill(run.model, x, y, run.target, _metric(run))
-    right = None if judged is None else judged.accuracy.value
+    right = judged.accuracy.value if isinstance(judged, Skill) else None
     if judged is None and run.target is None:
         right = accuracy(run.model, x, y, score=run.spec.score)
     notes = [
@@ -110,9 +111,9 @@ def evaluate(
         *(_run_bounds_notes(run) or bounds_notes(dataset)),
         *outside_notes(dataset, stored),
         *network_notes(run.spec),
-        *(() if predicts is None else predicts.notes),
+        *getattr(judged, "notes", ()),
     ]
-    return Evaluation(dataset.name, len(dataset.test), right, tuple(notes), judged or predicts)
+    return Evaluation(dataset.name, len(dataset.test), right, tuple(notes), judged)
 
 
 def _run_bounds_notes(run: Run) -> list[str]:
@@ -193,11 +194,10 @@ def predict(
         shape, bounds = run.feature_map.shape, run.feature_map.bounds
     rows = _as_trained(x, shape, run, source)
     saturated = count_outside(rows, bounds, run.spec.parts)
-    if saturated and run.spec.tables:
-        progress.say(f"{saturated} values of {source} are no positions in the run's tables; they are taken as 0")
-    elif saturated:
-        ends = "are in its schema" if run.schema is not None else f"are {bounds[0]:g},{bounds[1]:g}"
-        progress.say(f"{saturated} values of {source} saturate: the run's bounds {ends}")
+    if saturated:
+        progress.say(
+            f"{saturated} values of {source} lie outside the run's bounds, or tables; they saturate, or count as 0"
+        )
     notes = (*_run_bounds_notes(run), *network_notes(run.spec))
     return Predictions(
         _outputs(rows, run, source, progress, alike), saturated, notes, run.spec.labels is None, run.target
@@ -205,20 +205,15 @@ def predict(
 
 
 def _as_trained(x: np.ndarray, shape: tuple[int, ...], run: Run, source: str) -> np.ndarray:
-    """Return the records in the shape that the run takes; flattened ones are put into it."""
+    """Return the records in the shape that the run takes; flattened ones, and images of one channel, are put into it."""
     own_shape = x.shape[1:]
-    flat = len(own_shape) == 1 or len(shape) == 1
-    if math.prod(own_shape) == math.prod(shape) and (flat or _without_channel(own_shape) == _without_channel(shape)):
+    longer, taken = ([length for length in lengths if length != 1] for lengths in (own_shape, shape))
+    if math.prod(own_shape) == math.prod(shape) and (1 in (len(own_shape), len(shape)) or longer == taken):
         return x.reshape(len(x), *shape)
     raise InputError(
         f"`input`: {source} has records of shape {own_shape}, but {run.label} takes {shape}; use records of the same shape,"
         f" or their {math.prod(shape)} values in a row"
     )
-
-
-def _without_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of an image; one of a single channel may say so or not."""
-    return shape[:-1] if len(shape) == 3 and shape[-1] == 1 else shape
 
 
 def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress, alike: bool) -> np.ndarray:

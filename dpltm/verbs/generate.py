@@ -8,7 +8,8 @@ are post-processing of that.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, cast
 
 import torch
 
@@ -48,9 +49,6 @@ from dpltm.verbs.train import check_takes_persons, train_start
 from dpltm.verbs.train import plan as training_plan
 from dpltm.verbs.train import settle as settle_training
 
-IN_MEMORY = "the ticket set in memory, which is not to be shown"
-"""Place of accuracies on private records where nobody writes them to a file of their own."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
@@ -58,7 +56,6 @@ class Generation:
 
     Attributes:
         beside: drafts of what is declared before records are used, and of looks at them with no mechanism.
-        training: of ``dp-train``, what the training would be by what the ledger holds now; None where none is priced.
         own: whether the epsilon that is asked for, and reported, is that of the set's lineage alone, as in a sweep.
         metric: of tickets, in the place of their accuracy.
     """
@@ -73,8 +70,18 @@ class Generation:
     beside: tuple[Entry, ...]
     services: Services
     own: bool = False
-    training: TrainingPlan | None = None
     metric: str = "accuracy"
+
+    @cached_property
+    def training(self) -> TrainingPlan | None:
+        """Of ``dp-train``, what the training would be by what the ledger holds now, priced; None of others."""
+        if self.provenance != "dp":
+            return None
+        start, book = fresh(self.spec, self.options.seed), self.ledger.book
+        settled = settle_training(start, self.dataset, _training_options(self), self.ledger, self.services)
+        training = training_plan(replace(settled, rewound=Rewound(self.options.rewind, {})), book, own=self.own)
+        price(training, book)
+        return training
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -84,8 +91,7 @@ class Generation:
 
     def account(self, lineage: Lineage) -> Account:
         """Return what counts with a lineage."""
-        book = self.ledger.book
-        return book.own_account(lineage) if self.own else book.account(lineage)
+        return self.ledger.book.account(lineage, own=self.own)
 
     def priced(self) -> dict[str, Any]:
         """Return what would be made, and what it would cost; refuse what cannot be trained."""
@@ -163,14 +169,7 @@ def plan(
         return settled
     account.check_budget(looks)
     check_unprotected(ledger.account(), looks, options.unprotected or own)
-    if provenance != "dp":
-        return settled
-    start = fresh(spec, options.seed)
-    training_options = _training_options(settled)
-    settled_training = settle_training(start, dataset, training_options, ledger, services)
-    training = training_plan(replace(settled_training, rewound=Rewound(options.rewind, {})), book, own=own)
-    price(training, book)
-    return replace(settled, training=training)
+    return settled
 
 
 _OF_ONE_LAYER = ("magnitude", "random", "dp-train")
@@ -194,11 +193,8 @@ def _beside(
     return beside
 
 
-def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpoints = NOT_KEPT) -> TicketSet:
+def generate(plan: Generation, *, checkpoints: Checkpoints = NOT_KEPT) -> TicketSet:
     """Make the tickets; what they depend on is on record before a record is looked at.
-
-    Args:
-        kept_in: place of accuracies on private records, for people.
 
     Returns:
         The set, with the report. Of provenance ``private`` it holds accuracies on private records, as the side file of a set
@@ -216,7 +212,7 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
     provenance = with_start(plan.provenance, plan.spec)
     notes = _input_notes(plan)
     if plan.provenance == "private" and not options.reveal:
-        notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
+        notes.append("accuracies are private and withheld (`reveal` shows them)")
     if provenance in _ABOUT:
         notes.append(_ABOUT[provenance].format(dataset.part))
     if plan.metric != "accuracy":
@@ -329,9 +325,8 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
     state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}
     with plan.services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
 
-        def watch(done: int, _total: int) -> None:  # later rounds leave out what the first is rewound to
-            number = max(0, (done - 1 - config.rewind) // (config.iterations - config.rewind))
-            step(done, f"round {number}, {cost}")
+        def watch(done: int, place: str) -> None:
+            step(done, f"{place}, {cost}")
 
         tickets = generation.generate(plan.spec, x, y, config, (*evaluation, plan.metric), watch, checkpoints, state)
         return tickets, plan.lineage | ledger.book.public(plan.beside) | entered, plan
@@ -339,14 +334,11 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
 
 def _facts(plan: Generation) -> str:
     """Return the digest of records and settings by which interrupted work is known."""
-    part = plan.ledger.part(plan.dataset)
-    feature_map = plan.dataset.feature_map
-    slots = plan.dataset.train.slots
+    part, feature_map = plan.ledger.part(plan.dataset), plan.dataset.feature_map
+    cut = [part.snapshot, part.cut, part.start, part.stop, plan.dataset.train.slots]
     front = None if feature_map is None else feature_map.id
-    options = plan.options
-    cut, source = [part.snapshot, part.cut, part.start, part.stop], dict(source_facts(plan.spec))
-    settings = [plan.spec.identity, front, repr(plan.config), options.criterion, options.epsilon]
-    return facts_digest([cut, *settings, source, *([] if slots is None else [slots])])
+    settings = [repr(plan.config), plan.options.criterion, plan.options.epsilon, dict(source_facts(plan.spec))]
+    return facts_digest([cut, plan.spec.identity, front, settings])
 
 
 def _settings(plan: Generation) -> dict[str, Any]:
@@ -365,22 +357,29 @@ def _settings(plan: Generation) -> dict[str, Any]:
 # --- options --------------------------------------------------------------------------------------------------------
 
 
+_TRAINED: tuple[ProvenanceKind, ...] = ("public", "private", "dp")
+
+_SUITS: dict[str, tuple[ProvenanceKind, ...]] = {
+    "epsilon": ("dp",),
+    "per_unit": ("dp",),
+    "reveal": ("private",),
+    "iterations": _TRAINED,
+    "batch_size": _TRAINED,
+    "lr": _TRAINED,
+}
+"""Options that are for tickets of some provenances alone."""
+
+
 def check_options(options: GenerateOptions) -> ProvenanceKind:
     """Return what the tickets will be made from; options out of range, or that contradict each other, are refused."""
     provenance = _provenance(options)
-    criterion = options.criterion
     if options.epsilon is None and provenance == "dp":
-        raise InputError(f"`epsilon` is missing: what {criterion} may spend on these records, such as 0.1")
-    for name, why in (("epsilon", "spends none"), ("per_unit", "bounds nothing")):
-        if getattr(options, name) is not None and provenance != "dp":
-            raise InputError(f"`{name}`: only for `criterion` {_MADE_UNDER_DP}; {criterion} {why}")
-    if options.reveal and provenance != "private":
-        raise InputError(f"`reveal`: only for private tickets; those of provenance {provenance} withhold nothing")
-    unused = [name for name in ("iterations", "batch_size", "lr") if getattr(options, name) is not None]
-    if provenance == "data-free" and unused:
-        raise InputError(
-            f"`{unused[0]}`: nothing is trained for data-free tickets; leave it out, or say `provenance` public"
-        )
+        raise InputError(f"`epsilon` is missing: what {options.criterion} may spend on these records, such as 0.1")
+    for name, suited in _SUITS.items():
+        if getattr(options, name) not in (None, False) and provenance not in suited:
+            raise InputError(
+                f"`{name}`: is for tickets of `provenance` {listed(suited)}, not {provenance}; leave it out"
+            )
     config = _draft(options)
     if provenance == "data-free":
         generation.check_without_data(config)
@@ -395,26 +394,15 @@ def check_schedule(options: GenerateOptions, spec: Network) -> None:
 def _provenance(options: GenerateOptions) -> ProvenanceKind:
     """Return the provenance of the tickets: as the user says, as far as the criterion leaves it open."""
     declared, criterion = options.provenance, options.criterion
-    if criterion in DP_CRITERIA and declared not in (None, "dp"):
-        raise InputError(f"`provenance`: {criterion} makes tickets under DP; say dp, or leave it out")
-    if declared == "dp" and criterion not in DP_CRITERIA:
-        raise InputError(
-            f"`provenance`: {criterion} spends nothing and is not DP; dp is for `criterion` {_MADE_UNDER_DP}"
-        )
-    if declared == "data-free" and criterion not in DATA_FREE:
-        raise InputError(
-            f"`provenance`: {criterion} trains on the records, so it is not data-free; take"
-            f" `criterion` {', '.join(DATA_FREE)}"
-        )
-    if declared is None and criterion not in (*DP_CRITERIA, *DATA_FREE):
+    suited = ["dp"] if criterion in DP_CRITERIA else ["data-free"] * (criterion in DATA_FREE) + ["public", "private"]
+    if declared is None and suited[0] == "public":
         raise InputError(
             "`provenance` is missing: say public if these records are public, or private if they are not (then nothing can"
             " be certified for them)"
         )
-    return declared or ("dp" if criterion in DP_CRITERIA else "data-free")  # type: ignore[return-value]
-
-
-_MADE_UNDER_DP = listed(DP_CRITERIA, "and")
+    if declared not in (None, *suited):
+        raise InputError(f"`provenance`: tickets by {criterion} are {listed(suited)}, not {declared}")
+    return cast(ProvenanceKind, declared or suited[0])
 
 
 def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance: ProvenanceKind) -> GenerationConfig:
@@ -426,9 +414,8 @@ def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance
     generation.make_schedule(spec, config)
     # Without a mechanism batches are of exactly so many records, and there may be fewer than the public number.
     most = dataset.records if provenance == "dp" else min(dataset.records, len(dataset.train))
-    if provenance in ("public", "private", "dp") and batch > most:
-        many = f"the {most} records of" if most == dataset.records else "there are records in"
-        raise InputError(f"`batch_size`: {batch} is more than {many} {dataset.name}")
+    if provenance in _TRAINED and batch > most:
+        raise InputError(f"`batch_size`: {batch} is more than there are records in {dataset.name}")
     threads = config.threads or torch.get_num_threads()
     config = replace(
         config,

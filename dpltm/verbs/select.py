@@ -36,7 +36,7 @@ from dpltm.records.dataset import Dataset
 from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes, shares_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.records.units import at_unit
-from dpltm.training.artifacts import Candidate, TicketSet, Winner
+from dpltm.training.artifacts import TicketSet, Winner
 from dpltm.training.plan import private_score
 from dpltm.training.release import check_trainable
 from dpltm.verbs.train import check_takes_persons
@@ -75,19 +75,16 @@ class Draw:
         """What public facts say of how well the draw tells candidates apart, where that is badly."""
         least, options = self.settled.resolution, self.options
         accuracies = [ticket.accuracy for ticket in self.candidates if ticket.accuracy is not None]
-        if self.tickets.config.get("metric", "accuracy") != "accuracy":
-            why = "most of the public records are of one class, where all are about as right as saying that alone"
-        elif self.tickets.provenance == "public" and accuracies and options.metric == "accuracy":
+        of_one_class = self.tickets.config.get("metric", "accuracy") != "accuracy"
+        spread = 1.0  # that accuracies may have; of public tickets, as they have it
+        if self.tickets.provenance == "public" and accuracies and options.judged_by == "accuracy":
             spread = max(accuracies) - min(accuracies)
-            why = f"on the public records they differ by {percent(spread)} at most" if spread < least else ""
-        else:
-            why = "no two differ by more" if least >= 1 else ""
-        if not why:
+        if not of_one_class and spread > least:
             return []
         return [
             f"`eps1` {options.eps1:g} hardly tells the accuracies of the candidates apart: a difference of {percent(least)}"
-            f" makes one about twice as likely, and {why}; raise it, take another `metric`, or name a round yourself, which"
-            " costs nothing"
+            " makes one about twice as likely; raise it, take another `metric`, or name a round yourself, which costs"
+            " nothing"
         ]
 
     @property
@@ -152,16 +149,15 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     exact = Unprotected(adjacency=settled.adjacency)
     words = "scores and probabilities of the candidates"
     looks = (Entry("release", part, (exact,), words, unit=dataset.unit),) if options.reveal else ()
-    drawn = (entry,)
     account = ledger.account(lineage)
     check_private(account, part)
     account.check_budget((entry, *looks))
     check_unprotected(ledger.account(), looks, options.unprotected)
     check_trainable(network, dataset)
-    before, after = (total.epsilon(options.delta) for total in (account, account + drawn))
+    drawn = (entry,)
     services.progress.say(
-        f"this draw spends eps1 = {figure(settled.certified_epsilon)} on {part}: certified epsilon goes from"
-        f" {figure(before)} to {figure(after)}"
+        f"this draw spends eps1 = {figure(settled.certified_epsilon)} on {part}: certified epsilon becomes"
+        f" {figure((account + drawn).epsilon(options.delta))}"
     )
     plan = Draw(options, tickets, dataset, settled, metric, entry, looks, lineage, ledger, services)
     for note in plan.notes:  # before it pays
@@ -209,19 +205,19 @@ def select(plan: Draw) -> Winner:
     return Winner(number, lineage, plan.tickets, plan.facts, report, _revealed(plan) if plan.options.reveal else ())
 
 
-def _revealed(plan: Draw) -> tuple[Candidate, ...]:
+def _revealed(plan: Draw) -> tuple[dict[str, float], ...]:
     (correct,), settled = plan.correct, plan.settled
     scores = settled.scores(correct)
     by_mechanism = {"exponential": exponential_probabilities, "permute-and-flip": permute_and_flip_probabilities}
     probabilities = by_mechanism[settled.mechanism](scores, settled.exponent)
     return tuple(
-        Candidate(
-            round=ticket.round,
-            density=ticket.mask.density,
-            accuracy=float(count / len(plan.dataset.train) * plan.dataset.records / settled.records),
-            score=float(score),
-            probability=float(probability),
-        )
+        {
+            "round": ticket.round,
+            "density": ticket.mask.density,
+            "accuracy": float(count / len(plan.dataset.train) * plan.dataset.records / settled.records),
+            "score": float(score),
+            "probability": float(probability),
+        }
         for ticket, count, score, probability in zip(plan.candidates, correct, scores, probabilities, strict=True)
     )
 
@@ -280,12 +276,8 @@ def check_options(options: SelectOptions) -> None:
         if options.class_shares is not None and options.judged_by != "balanced-accuracy":
             raise InputError("`class_shares`: only with `metric` balanced-accuracy; leave it out")
         settle(options, records=1, densities=(0.5,), fixed=True)
-        return
-    if options.judged_by != "accuracy" or options.class_shares is not None:
-        raise InputError("`metric`, `class_shares`: smallest-within compares accuracies in the set; leave them out")
-    if options.eps1 is not None:
-        raise InputError("`eps1`: smallest-within draws nothing and spends nothing; leave `eps1` out")
-    for name in ("dataset", "ledger", "reveal"):  # the first two are of requests
+    check_reads_none(options, "metric", options.judged_by != "accuracy")
+    for name in ("class_shares", "eps1", "dataset", "ledger", "reveal"):  # the third and the fourth are of requests
         check_reads_none(options, name, getattr(options, name, None))
 
 

@@ -7,16 +7,15 @@ A training is settled (``settle``), gets its noise from what the ledger leaves (
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from functools import partial
 
 import torch
 
 from dpltm.errors import ArtifactError, BudgetError, InputError, did_you_mean
 from dpltm.features.feature_map import SplineMap
 from dpltm.features.inputs import Services, check_quantities
-from dpltm.features.normalisation import SENSITIVITY
-from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
+from dpltm.filters import PARAMETERS, Filter, check_claims, make_filter
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_loss, check_priced, check_score, has_diverged
@@ -101,25 +100,22 @@ def train_start(
     arguments = start, dataset, options, ledger, services
     settled = settle(*arguments) if ranks is None else settled_together(ranks, lambda: settle(*arguments))
     settled = replace(settled, checkpoints=checkpoints, rewound=rewound)
-    if options.compile and compiler_at_hand():
-        services.progress.say("compiling the filter")
-
     paid = pay(lambda book, entered: plan(settled, book, entered=entered, own=own), ledger, checkpoints, settled.facts)
     if checkpoints.latest is not None and "key" not in checkpoints.latest.state:
         services.progress.say(f"going on from {checkpoints.latest.place}; nothing more is spent")
     (drawn,) = paid.values  # the whole training: its one value comes at its end
-    notes = (*drawn.plan.notes, *([OWN_NOTE] if own else []), *drawn.notes)
-    drawn_plan = replace(drawn.plan, notes=notes)
-    gradients = drawn.descent.gradients
-    start = drawn_plan.start
-    account = ledger.book.own_account(paid.lineage) if own else paid.account
+    trained, gradients = drawn.plan, drawn.descent.gradients
+    start = trained.start
+    diverged = [DIVERGED] if has_diverged(start.model, start.spec) else []
+    notes = [*([OWN_NOTE] if own else []), *drawn.notes, *diverged]
+    account = ledger.book.account(paid.lineage, own=True) if own else paid.account
     return Run(
-        drawn_plan.to_json(gradients.gradients.kernels),
+        trained.to_json(gradients.gradients.kernels),
         start.model,
         start.mask,
-        drawn_plan.dataset.feature_map,
+        trained.dataset.feature_map,
         tuple(drawn.metrics),
-        stated(drawn_plan, account, diverged=has_diverged(start.model, start.spec)),
+        stated(trained, account, notes),
         ledger,
         paid.lineage,
         drawn.seconds,
@@ -148,9 +144,7 @@ def settle(
         if isinstance(dataset.feature_map, SplineMap):  # where no gradient is clipped
             filter = make_filter("clip", clip_norm=head.LONGEST)
     rate, count, batch = sampling_of(steps, dataset)
-    participations = participations_of(options.sampling)
-    kind = NoisySgd if participations is None else partial(AllocatedSgd, participations=participations)
-    mechanism = noisy_steps(filter, start.mask.live, rate, count, options, kind)
+    mechanism = noisy_steps(filter, start.mask.live, rate, count, options)
     if options.noise.startswith(BANDED):
         mechanism = _banded(options, dataset, mechanism, batch)
     check_takes_persons(start.spec, dataset)
@@ -220,12 +214,15 @@ def _banded(options: TrainOptions, dataset: Dataset, plain: NoisySgd, batch: flo
         )
     if bands:
         return _with_bands(plain, bands)
-    candidates = [_with_bands(plain, 2**power) for power in range(1, most.bit_length())]
-    return min(candidates, key=partial(_squared_error, options)) if len(candidates) > 1 else candidates[0]
+
+    def squared_error(banded: BandedSgd) -> float:  # of sums of gradients, at the whole budget
+        noise = calibrate_noise(options.epsilon or 0.0, options.delta, banded, accountant=options.accountant)
+        return noise.noise_multiplier**2 * banded_noise.squared_error(banded.strategy, banded.steps)
+
+    return min((_with_bands(plain, 2**power) for power in range(1, most.bit_length())), key=squared_error)
 
 
 def _bands_asked(options: TrainOptions) -> int | None:
-    """Return the number behind the colon; None without one, for the best."""
     _, colon, text = options.noise.partition(":")
     if not colon:
         return None
@@ -244,37 +241,23 @@ def _with_bands(plain: NoisySgd, bands: int) -> BandedSgd:
     )  # fmt: skip
 
 
-def _squared_error(options: TrainOptions, mechanism: NoisySgd) -> float:
-    """Return the expected squared error of sums of gradients, at the whole budget, by which bands are compared."""
-    budget = options.epsilon or 0.0
-    delta = options.delta
-    noise = calibrate_noise(budget, delta, mechanism, accountant=options.accountant).noise_multiplier
-    return noise**2 * banded_noise.squared_error(getattr(mechanism, "strategy", (1.0,)), mechanism.steps)
-
-
 def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoint) -> None:
     """Raise InputError for a metric, weights of classes or subgroups that cannot be had of these records."""
-    metric = options.metric or ""
-    spec = start.spec
+    metric, spec = options.metric or "", start.spec
     check_metric(metric, spec.score, dataset.target)
     check_loss(spec)
-    if dataset.target is not None:
-        for name in ("class_weight", "class_shares"):
-            if getattr(options, name) is not None:
-                raise InputError(f"`{name}`: is for classes, and the target is a number; leave it out")
-        if spec.loss is not None or spec.score is not None:
-            raise InputError(
-                "`loss`, `score`: a target that is a number has its own; leave them out, or `target_bounds`"
-            )
+    for name in ("class_weight", "class_shares"):
+        if getattr(options, name) is not None and (dataset.target or dataset.labels):
+            raise InputError(f"`{name}`: is for classes, and these labels are none; leave it out")
+    if dataset.target is not None and (spec.loss is not None or spec.score is not None):
+        raise InputError("`loss`, `score`: a target that is a number has its own; leave them out, or `target_bounds`")
     if dataset.test is not None or options.eval_private is not None:
-        check_score(start.spec, "accuracy")
-    if dataset.labels is not None and options.class_weight is not None:
-        raise InputError(f"`class_weight`: {dataset.labels} are no class numbers; leave it out")
+        check_score(spec, "accuracy")
     if options.eval_private is not None:
         if options.by is not None:
             raise InputError("`by`: subgroups are of the test split, which `eval_private` leaves alone; leave one out")
-        private_score(metric, options.class_shares, dataset, start.spec.score)
-        check_scored_rows(start.spec, dataset.bounds)
+        private_score(metric, options.class_shares, dataset, spec.score)
+        check_scored_rows(spec, dataset.bounds)
     if options.by is not None:
         check_column(dataset, options.by)
 
@@ -288,7 +271,7 @@ def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset)
     """Return options with what follows from public facts where nobody said it: step sizes, and whether to centre."""
     one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2 and not start.unprotected
     # what stands in front of values without an order is good for tables; whether columns have names makes no difference
-    table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.base.takes == "any")
+    table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.base.takes_any)
     metric = options.metric or (METRICS if dataset.target is None else TARGET_METRICS)[0]
     schedule, centre = "constant", options.centre
     if options.head != LEAST_SQUARES and one_layer and table and options.optimizer in ("sgd", "momentum"):
@@ -330,9 +313,8 @@ def _step_size(plan: TrainingPlan) -> float | None:
     if options.head == LEAST_SQUARES:
         return head.step_size(plan, plan.dataset)
     one_layer = plan.dataset.feature_map is not None and len(plan.start.spec.shapes()) == 2
-    if options.lr is not None or not one_layer or options.optimizer not in ("sgd", "momentum"):
-        return None
-    if plan.dataset.target is not None:  # chances keep near the mean, where that much noise would hide them
+    by_rule = options.lr is None and one_layer and options.optimizer in ("sgd", "momentum")
+    if not by_rule or plan.dataset.target is not None:  # chances near the mean, which so much noise would hide
         return None
     bound = plan.filter.certified_bound(plan.start.mask.live)
     root = math.sqrt(mechanism.steps)
@@ -357,23 +339,26 @@ def check_options(options: TrainOptions) -> Filter:
     kind, kinds = options.noise.partition(":")[0], ("secure", "fast", "nominal", BANDED)
     if kind not in kinds or (kind != options.noise and kind != BANDED):
         raise InputError(f"`noise`: {options.noise!r} is not one of {', '.join(kinds)}{did_you_mean(kind, kinds)}")
-    if kind == BANDED and options.adjacency != "add-remove":
-        raise InputError(
-            f"`adjacency`: a replaced record may be in another part of {BANDED} `noise`, where nothing is proven but for"
-            " add-remove; take that, or `noise` secure"
-        )
     if kind == BANDED:
         _check_alone(options, f"`noise` {BANDED}", "audit", "microbatch", "sampling")
+        if options.adjacency != "add-remove":
+            raise InputError(
+                f"`adjacency`: a replaced record may be in another part of {BANDED} `noise`, where nothing is proven but"
+                " for add-remove; take that, or `noise` secure"
+            )
         if _bands_asked(options) is None and (options.epsilon is None or options.budget_stop):
             raise InputError(f"`noise`: {BANDED} needs a budget to choose its bands by; name them, such as {BANDED}:8")
+    if participations_of(options.sampling) is not None:  # which has one price for all steps
+        _check_alone(options, f"`sampling` {options.sampling}", "budget_stop", "epochs")
+        if options.steps is not None:
+            _check_alone(options, f"`sampling` {options.sampling} and `steps`", "batch_size")
     filter = make_filter(options.filter, **changed(PARAMETERS, options))
     if options.noise == "nominal" and options.microbatch is None:  # of groups, every filter has the papers' claim
         check_claims(filter, options.filter)
-    if options.compile:
-        check_compiles(filter, options.filter)
-    if options.budget_stop and (options.epsilon is None or options.noise_multiplier is None):
+    stated = [value is not None for value in (options.epsilon, options.noise_multiplier)]
+    if options.budget_stop and not all(stated):
         raise InputError("`budget_stop`: needs `epsilon`, where to stop, and `noise_multiplier`, how fast it is spent")
-    if not options.budget_stop and (options.epsilon is None) == (options.noise_multiplier is None):
+    if not options.budget_stop and sum(stated) != 1:
         raise InputError("`epsilon` or `noise_multiplier`: give one of them; `epsilon` is the whole budget, such as 1")
     if options.budget_stop and options.noise == "nominal":
         raise InputError("`budget_stop`: holds for certified noise only; leave `noise` nominal out")
@@ -387,10 +372,6 @@ def check_options(options: TrainOptions) -> Filter:
         raise InputError("`device`: cuda is not there (no such device, or torch was built without it); use cpu")
     if options.epochs is not None and options.steps is not None:
         raise InputError("`epochs`, `steps`: give one of them")
-    if participations_of(options.sampling) is not None:  # which has one price for all steps
-        _check_alone(options, f"`sampling` {options.sampling}", "budget_stop", "epochs")
-        if options.steps is not None:
-            _check_alone(options, f"`sampling` {options.sampling} and `steps`", "batch_size")
     if options.centre and options.epsilon is None:
         raise InputError("`centre`: a part of a budget, so it needs `epsilon`; `noise_multiplier` states no budget")
     return filter
@@ -421,25 +402,19 @@ def _before_steps(settled: TrainingPlan, before: Planned) -> head.Before:
     The noise of several Gaussian mechanisms adds up by its inverse square, so the rest is left for training.
     """
     options, dataset, mechanism = settled.options, settled.dataset, settled.mechanism
-    if options.head == LEAST_SQUARES:
-        noise = _whole_noise(options, mechanism, before)
-        return head.releases(dataset, settled.start.mask, mechanism, noise, mechanism.bits)
-    if options.centre is None:
+    if options.head != LEAST_SQUARES and options.centre is None:
         return {}
+    noise = options.noise_multiplier or 0.0
+    if options.epsilon is not None:
+        _check_finite(before, options.delta, STATED)
+        alone = NoisySgd(1.0, 1, 1.0, adjacency=mechanism.adjacency)
+        noise = calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant).noise_multiplier
+    if options.head == LEAST_SQUARES:
+        return head.releases(dataset, settled.start.mask, mechanism, noise)
     check_quantities(dataset, "`centre`")
     if dataset.feature_map is None:
         raise InputError(f"`centre`: {head.NEEDS_FEATURES}")
-    noise = _whole_noise(options, mechanism, before) / math.sqrt(options.centre)
-    bound = SENSITIVITY * (2.0 if mechanism.adjacency == "replace-one" else 1.0)
-    return {"mean": GaussianRelease(noise, bound, adjacency=mechanism.adjacency, bits=mechanism.bits)}
-
-
-def _whole_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned) -> float:
-    if options.epsilon is None:
-        return options.noise_multiplier or 0.0
-    _check_finite(before, options.delta, STATED)
-    alone = NoisySgd(1.0, 1, 1.0, adjacency=mechanism.adjacency)
-    return calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant).noise_multiplier
+    return {"mean": head.release("mean", mechanism, noise, options.centre or 0.0)}
 
 
 STATED = "state the noise with `noise_multiplier` instead of `epsilon`, or "
@@ -500,11 +475,7 @@ def _nominal_remainder(budget: float, before: Planned, delta: float) -> tuple[fl
     trained = [
         replace(entry, mechanisms=tuple(map(as_claimed, mechanisms)))
         for entry in paid
-        if (
-            mechanisms := [
-                mechanism for mechanism in entry.mechanisms if isinstance(mechanism, NoisySgd | PrivateSearch)
-            ]
-        )
+        if (mechanisms := (*entry.of(NoisySgd), *entry.of(PrivateSearch)))
     ]
     return budget - spent, replace(before, account=replace(before.account, entries=tuple(trained)))
 
@@ -517,7 +488,7 @@ def plan(settled: TrainingPlan, book: Book, *, entered: Entry | None = None, own
         own: whether the epsilon that is asked for is that of its own lineage alone, as of a trial of a sweep.
     """
     options, draft, live = settled.options, settled.mechanism, settled.start.mask.live
-    account = book.own_account(settled.lineage) if own else book.account(settled.lineage)
+    account = book.account(settled.lineage, own=own)
     counts: tuple[Guarantee, ...]
     if entered is not None:  # its noise, beside everything else as it is asked for now: the door compares the two
         before_steps, counts = head.releases_of(entered.of(GaussianRelease), settled.dataset), entered.of(Guarantee)
@@ -530,11 +501,9 @@ def plan(settled: TrainingPlan, book: Book, *, entered: Entry | None = None, own
         price = options.eval_private
         counts = () if price is None else (Guarantee(price, adjacency=draft.adjacency),)
         before = replace(before, others=(*before_steps.values(), *counts))
-        step_options = (
-            head.for_steps(options, before_steps, settled.dataset) if options.head == LEAST_SQUARES else options
-        )
-        certified = settled.rewound is not None
-        mechanism = _with_noise(step_options, draft, before, settled.services, certified=certified)
+        if options.head == LEAST_SQUARES:
+            options = head.for_steps(options, before_steps, settled.dataset)
+        mechanism = _with_noise(options, draft, before, settled.services, certified=settled.rewound is not None)
     check_canaries(options.audit, live, mechanism.noise_multiplier)
     if isinstance(mechanism, BandedSgd):
         banded_noise.check_noise(mechanism.strategy, mechanism.steps, mechanism.noise_multiplier, live)
@@ -547,14 +516,8 @@ def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[st
     """Return what is to be said of a plan, whatever its ledger holds."""
     options, dataset, mechanism = plan.options, plan.dataset, plan.mechanism
     notes = []
-    if isinstance(mechanism, BandedSgd):
-        bands = len(mechanism.strategy)
-        better = ""
-        if options.epsilon is not None and not options.budget_stop:
-            plain = NoisySgd(mechanism.sampling_rate / bands, mechanism.steps, 1.0)
-            share = math.sqrt(_squared_error(options, mechanism) / _squared_error(options, plain))
-            better = f"; that of a sum of gradients is {share:.2f} times that of independent noise at this epsilon"
-        notes.append(f"`noise` {BANDED}: correlated over {bands} steps, of which a record may enter one{better}")
+    if plan.strategy:
+        notes.append(f"`noise` {BANDED}: correlated over {len(plan.strategy)} steps, of which a record may enter one")
     notes += [
         *public_input_notes(dataset),
         *shares_notes(options.class_shares),
@@ -596,20 +559,17 @@ def _hidden_notes(plan: TrainingPlan) -> list[str]:
             f"nothing can be learned: noise hides what under {math.ceil(hidden):,} {whom} have in common, and there are"
             f" {dataset.records:,} in all classes; take more of them, or less noise"
         ]
-    shares = dataset.schema.class_shares
-    return head.chance_notes(plan.before_steps.get("chances"), dataset, shares, [False] * len(shares))
+    return head.chance_notes(plan.before_steps.get("chances"), dataset, dataset.schema.class_shares)
 
 
-def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool = False) -> PrivacyReport:
+def stated(plan: TrainingPlan, account: Account | None = None, more: Sequence[str] = ()) -> PrivacyReport:
     """Return the statement on a training, and on all that counts with it; without an account, were it carried out."""
     drafts = (plan.entry,)
     account = plan.account + drafts if account is None else account
-    options, notes, mechanism, before = plan.options, list(plan.notes), plan.mechanism, plan.before_steps
+    options, notes, mechanism, before = plan.options, [*plan.notes, *more], plan.mechanism, plan.before_steps
     trained = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
     if trained > 1:
         notes.append(f"{trained} training runs are in this account; epsilon covers all of them together")
-    if diverged:
-        notes.append(DIVERGED)
     if plan.evaluations:
         notes.append(
             f"{options.metric} is that on the training records, with noise; its epsilon of {options.eval_private:g} is"
@@ -624,7 +584,7 @@ def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool
             f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"
         )
     unfollowed = next((engine.unfollowed for engine in plan.engines.values()), "")
-    notes += plan.step_notes(plan.start.mask.live, plan.dataset.unit, unfollowed)
+    notes += plan.step_notes(plan.dataset.unit, unfollowed)
     if isinstance(mechanism, AllocatedSgd) and (method := certified_by(options.accountant)) != "pld":
         notes.append(
             f"`accountant` {method} counts an allocation as if everybody knew who is in which step; pld does not"

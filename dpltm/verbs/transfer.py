@@ -74,7 +74,8 @@ def transfer(
     check_no_target(dataset, "tickets transfer")
     # a first layer that stood behind a projection has no columns by name
     trained_columns = None if options.mode == "drop-projection" else columns_in(tickets.config)
-    dataset, columns, notes = _by_name(trained_columns, dataset, tickets.label)
+    dataset, notes = _by_name(trained_columns, dataset, tickets.label)
+    columns = {"columns": list(dataset.columns)} if dataset.columns else {}
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
     body = tickets.body
     if round is not None:
@@ -99,17 +100,13 @@ def transfer(
     return TransferredSet(result, layers, (*public_input_notes(dataset), *network_notes(target), *notes))
 
 
-def _by_name(
-    trained_columns: tuple[str, ...] | None, dataset: Dataset, label: str
-) -> tuple[Dataset, dict[str, list[str]], tuple[str, ...]]:
-    """Return the records with columns in the order of the tickets', if they are the same; their names; and notes."""
+def _by_name(trained_columns: tuple[str, ...] | None, dataset: Dataset, label: str) -> tuple[Dataset, tuple[str, ...]]:
+    """Return the records with columns in the order of the tickets', if they are the same; and a note, if not."""
     if not trained_columns or not dataset.columns:
-        return dataset, {"columns": list(dataset.columns)} if dataset.columns else {}, ()
+        return dataset, ()
     if sorted(trained_columns) == sorted(dataset.columns):
-        return dataset.in_order(trained_columns, label), {"columns": list(trained_columns)}, ()
-    moved = [f"{old!r} to {new!r}" for old, new in zip(trained_columns, dataset.columns, strict=False) if old != new]
-    what = f"; those of {', '.join(moved[:3])}{' and others' if len(moved) > 3 else ''}" if moved else ""
-    return dataset, {"columns": list(dataset.columns)}, (f"columns have other names, so weights went by place{what}",)
+        return dataset.in_order(trained_columns, label), ()
+    return dataset, ("columns have other names, so weights went by place",)
 
 
 def target_of(spec: Network, dataset: Dataset, mode: str, model: OwnModel | None, label: str) -> Network:
@@ -159,14 +156,13 @@ def carry_over(
         never accuracies, which were measured on other records.
 
     Raises:
-        InputError: not one layer can be kept; or a projection that is dropped has no live weight.
+        InputError: not one layer can be kept.
     """
     _check_head(tickets.spec, target)
     before, after = tickets.spec.shapes(), target.shapes()
     relations = {name: _relation(before.get(name), shape) for name, shape in after.items() if len(shape) >= 2}
     layers = []
     if mode == "drop-projection":
-        _check_projected(tickets)
         layers.append(LayerReport(PROJECTION, before[f"{PROJECTION}.weight"], (), "dropped", "dropped", 0.0))
         relations[next(reversed(relations))] = "fresh"
         mode = "ticket"  # of what is between
@@ -199,16 +195,6 @@ def carry_over(
         layer = name.removesuffix(".weight")
         layers.append(LayerReport(layer, before.get(name, ()), after[name], masked, weights, density))
     return moved, tuple(layers)
-
-
-def _check_projected(tickets: Tickets) -> None:
-    """Raise InputError for tickets whose projection was pruned away: what is behind it has seen no record."""
-    for ticket in tickets.tickets:
-        if not bool(ticket.mask[f"{PROJECTION}.weight"].any()):
-            raise InputError(
-                f"`mode`: the projection of {tickets.spec.text} is pruned whole in round {ticket.round}, so no record came"
-                " through to the ticket behind it; generate tickets anew, or take `mode` random"
-            )
 
 
 def _check_head(source: Network, target: Network) -> None:
@@ -271,17 +257,11 @@ def retarget(
 
 
 def without_projection(spec: Network, features: int, classes: int) -> ModelSpec:
-    """The network behind the projection of ``spec``; InputError if it has none, or onto another width than ``features``."""
+    """The network behind the projection of ``spec``; InputError if it has none onto the width ``features``."""
     name = spec.name if isinstance(spec, ModelSpec) else None
-    if name is None or not name.projected:
+    if name is None or not name.projected or name.widths[0] != features:
         raise InputError(
-            f"`mode`: {spec.text!a:.100} has no projection to drop; generate tickets of the network"
-            f" mlp:{PROJECTION}{features},300,100, or take `mode` ticket"
+            f"`mode`: {spec.text!a:.100} has no projection onto {features:,} numbers to drop; generate tickets of the"
+            f" network mlp:{PROJECTION}{features},300,100, or take `mode` ticket"
         )
-    width, *between = name.widths
-    if width != features:
-        raise InputError(
-            f"`mode`: {spec.text} projects onto {width:,} numbers, and these records have {features:,}; generate tickets"
-            f" of the network {replace(name, explicit=(features, *between))}, or take `mode` ticket"
-        )
-    return ModelSpec(str(replace(name, explicit=tuple(between), projected=False)), features, classes)
+    return ModelSpec(str(replace(name, explicit=tuple(name.widths[1:]), projected=False)), features, classes)

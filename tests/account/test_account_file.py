@@ -237,15 +237,11 @@ def test_what_is_no_ledger_of_this_version_is_refused(text, what):
 @pytest.mark.usefixtures("path")
 def test_only_a_plain_file_is_a_ledger():
     os.mkdir("folder")
-    assert "directory" in refusal("folder").lower()
+    assert "not a plain file" in refusal("folder")
     os.mkfifo("pipe")
     assert "not a plain file" in refusal("pipe")
     os.symlink("l.jsonl", "link.jsonl")
     assert len(open_ledger("link.jsonl").entries) == 6
-    refusal("link.jsonl", links=False)
-    os.symlink("nowhere.jsonl", "dangling.jsonl")
-    refused(lambda: open_ledger("dangling.jsonl", links=False).declare(ONE), kind=ArtifactError)
-    assert not os.path.exists("nowhere.jsonl")
 
 
 @pytest.mark.parametrize(

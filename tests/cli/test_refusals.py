@@ -123,8 +123,8 @@ r/model.safetensors: not a text       | privacy check r/model.safetensors
 --sampling-rate: follows from         | {ALLOCATED} --sampling-rate 0.1 --steps 9
 --sampling: allocation:3 is not from  | {ALLOCATED} --steps 2
 none.jsonl: no such ledger file       | privacy ledger none.jsonl
-/proc/none/l.jsonl: the ledger cannot | {SELECT} --ledger /proc/none/l.jsonl
-/proc/none/l.jsonl: the ledger cannot | {TRAIN} --out deep/new --ledger /proc/none/l.jsonl
+/proc/none/l.jsonl: cannot be written  | {SELECT} --ledger /proc/none/l.jsonl
+/proc/none/l.jsonl: cannot be written  | {TRAIN} --out deep/new --ledger /proc/none/l.jsonl
 """
 
 

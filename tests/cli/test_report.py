@@ -133,7 +133,7 @@ def test_a_run(trained: Any) -> None:
 
 def test_other_folders_have_no_report(refused: Any) -> None:
     assert refused("report pub").startswith("pub: a report of it is gone since 0.3: dpltm tickets show SET, and the")
-    assert refused("report nothing") == "nothing: no run; name what dpltm train made"
+    assert refused("report nothing") == "nothing: no run there; name a folder made by dpltm train or dpltm run"
 
 
 def test_names_from_files_are_texts(cli: Any) -> None:

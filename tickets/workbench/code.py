@@ -78,30 +78,22 @@ def code_named(text: str, **settings: Any) -> OwnModel:
     match = NAMES_CODE.fullmatch(text)
     if match is None:
         raise InputError(f"`model`: {text!r:.80} names no code; name it as FILE.py:NAME or package.module:NAME")
-    source: str | None
     place, name = match["place"], match["name"]
-    if place.endswith(".py"):
-        path = Path(place)
-        if not path.is_file():
-            raise InputError(f"`model`: {place}: no such file")
-        module = _of_file(path)
-        text_of_code = f"{path.name}:{name}"
-        source = str(path)
-    else:
-        module = _of_package(place)
-        text_of_code = text
-        source = getattr(module, "__file__", None)
+    in_file = place.endswith(".py")
+    if in_file and not Path(place).is_file():
+        raise InputError(f"`model`: {place}: no such file")
+    module = _of_file(Path(place)) if in_file else _of_package(place)
     code: Any = module
     for part in name.split("."):
         if not hasattr(code, part):
             raise InputError(f"`model`: {place} has no {name}{did_you_mean(part, vars(code))}")
         code = getattr(code, part)
-    if not place.endswith(".py") and (inspect.isclass(code) or inspect.isfunction(code)):
+    source: str | None = place if in_file else getattr(module, "__file__", None)
+    if not in_file and (inspect.isclass(code) or inspect.isfunction(code)):
         with contextlib.suppress(TypeError, OSError):  # a package may hand on what one of its modules holds
             source = inspect.getsourcefile(code) or source
-    return own_model(
-        code, text=text_of_code, source_sha256=None if source is None else file_digest(source), **settings
-    )
+    digest = None if source is None else file_digest(source)
+    return own_model(code, text=f"{Path(place).name}:{name}" if in_file else text, source_sha256=digest, **settings)
 
 
 def _of_file(path: Path) -> ModuleType:

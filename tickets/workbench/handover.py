@@ -12,10 +12,12 @@ import importlib
 import io
 import json
 import logging
+import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
+from importlib.metadata import version
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,6 @@ from dpltm.reports.wording import render
 from dpltm.tickets import predict as standalone
 from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
 from dpltm.tickets.model_card import sources
-from dpltm.tickets.run import version
 from dpltm.training.artifacts import Run
 from dpltm.verbs.evaluate import predict
 
@@ -218,21 +219,24 @@ class _Network:
     @property
     def settings(self) -> dict[str, Any] | None:
         """What ``encode.py`` knows of the table; None where records are no table of named columns."""
-        schema = self.run.schema or Schema(())
-        table = {"skip": schema.skip, "separator": schema.separator, "encoding": schema.encoding}
-        if self.run.schema is not None:
+        schema = self.run.schema
+        if schema is not None:
             names = None if schema.header else [column.name for column in schema.columns]
-            stated = ("name", "kind", "missing", "other", "buckets", "marks")
+            stated = ("name", "kind", "missing", "other", "buckets", "decimal")
             columns = [
                 {**{name: getattr(column, name) for name in stated}, "values": list(_places(column))}
                 for column in self.read
             ]
-            return {**table, "names": names, "missing": schema.missing, "matrix": False, "columns": columns}
-        if self.run.columns is None or self.run.spec.tables:
+        elif self.run.columns is not None and not self.run.spec.tables:
+            names, plain = None, {"kind": "quantity", "missing": False, "other": False}
+            columns = [{"name": name, **plain} for name in self.run.columns]
+        else:
             return None
-        plain = {"kind": "quantity", "missing": False, "other": False}
-        columns = [{"name": name, **plain} for name in self.run.columns]
-        return {**table, "names": None, "missing": [], "matrix": True, "columns": columns}
+        table = schema or Schema(())
+        return {
+            "skip": table.skip, "separator": table.separator, "encoding": table.encoding, "names": names,
+            "missing": [] if schema is None else schema.missing, "matrix": schema is None, "columns": columns,
+        }  # fmt: skip
 
     def about(self) -> dict[str, Any]:
         """Return what the folder says of itself: whence, what it cost, inputs and classes."""
@@ -242,23 +246,20 @@ class _Network:
             matrix["columns"] = list(run.columns)
         if run.spec.parts:
             matrix["parts"] = [[part.name, list(part.shape), part.words] for part in run.spec.parts]
-        entry = run.entry
-        guarantee = guarantee_of_run(run.config, Account.alone(run.lineage))
+        entry, stated = run.entry, guarantee_of_run(run.config, Account.alone(run.lineage))
         names = map(str, range(run.spec.classes)) if run.schema is None else run.schema.class_names
         return {
-            "format": "dpltm-export",
-            "schema": 1,
-            "form": "onnx",
+            "format": "dpltm-export", "schema": 1, "form": "onnx",
             "run": None if entry is None else entry.id,
             "weights": network_id(run.model, run.mask),
             "network": run.spec.text,
             "features": None if run.feature_map is None else run.feature_map.text,
-            "certified": guarantee.to_json()["certified"],
+            "certified": stated.to_json()["certified"],
             **({"classes": list(names)} if run.target is None else {"target": list(run.target)}),
             "inputs": [matrix] if run.schema is None else [_input(column) for column in self.read],
             "output": {"name": self.output, "dtype": "float32", "shape": [] if run.target else [run.spec.classes]},
             "written_by": f"dpltm {version('dpltm')}",
-        }
+        }  # fmt: skip
 
     def example(self) -> dict[str, Tensor]:
         """Return inputs of any records, by name."""
@@ -297,36 +298,34 @@ class _Served(nn.Module):
         super().__init__()
         run = network.run
         self._encoding = None if run.schema is None else _Encoding(network.read)
-        self._bounds, self._target = network.bounds, run.target
-        self._tables, self._map, self._shape = run.spec.tables, run.feature_map, network.shape
-        self._parts = [(part.size, part.bounds(self._bounds)) for part in run.spec.parts]
+        self._target, self._tables = run.target, run.spec.tables
+        self._map, self._shape = run.feature_map, network.shape
+        parts = [(part.size, part.bounds(network.bounds)) for part in run.spec.parts]
+        self._parts = parts or [(math.prod(self._shape), network.bounds)]
         self._model = build(run.spec)
         put(self._model, weights_of(run.model))
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         if self._encoding is not None:
             x, valid = self._encoding(inputs)
-        elif self._tables:
-            x = inputs["records"].flatten(1)
-            sizes = torch.tensor(self._tables).repeat(x.shape[1])[: x.shape[1]]
-            x, valid = torch.where((x >= 0) & (x < sizes), x, 0).float(), None
         else:
             x = inputs["records"].flatten(1)
-            finite = x.abs() <= torch.finfo(torch.float64).max
-            x, valid = torch.where(finite, x, 0.0), finite.all(1)
-            if not self._parts:
-                x = _scaled(x, self._bounds)
+            valid = torch.ones_like(x[:, 0], dtype=torch.bool)
+            if self._tables:
+                sizes = torch.tensor(self._tables).repeat(x.shape[1])[: x.shape[1]]
+                x = torch.where((x >= 0) & (x < sizes), x, 0).float()
             else:
-                part_values = zip(x.split([size for size, _ in self._parts], 1), self._parts, strict=True)
-                x = torch.cat([_scaled(part, bounds) for part, (_, bounds) in part_values], 1)
+                finite = x.abs() <= torch.finfo(torch.float64).max
+                x, valid = torch.where(finite, x, 0.0), finite.all(1)
+                parts = x.split([size for size, _ in self._parts], 1)
+                x = torch.cat([_scaled(part, bounds) for part, (_, bounds) in zip(parts, self._parts, strict=True)], 1)
         if self._map is not None:
             x = self._map.of_scaled(x.unflatten(1, self._shape))
         chances = torch.softmax(self._model(x), 1)
-        if self._target is not None:
-            low, high = self._target
-            value = (low + (high - low) * chances[:, 1].double()).float()
-            return value if valid is None else torch.where(valid, value, torch.nan)
-        return chances if valid is None else torch.where(valid[:, None], chances, torch.nan)
+        if self._target is None:
+            return torch.where(valid[:, None], chances, torch.nan)
+        low, high = self._target
+        return torch.where(valid, (low + (high - low) * chances[:, 1].double()).float(), torch.nan)
 
 
 def _scaled(x: Tensor, bounds: tuple[float, float]) -> Tensor:
@@ -410,41 +409,25 @@ def _traced(network: _Network) -> Any:
             logging.disable(logging.NOTSET)
 
 
-def _onnx_program(network: _Network, inputs: Any) -> Any:
-    """Return a network as an ONNX program, without torch's notes on where its own source lies."""
+def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> None:
+    """Write a network as ONNX, without torch's notes on where its own source lies."""
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
+
+        passes = importlib.import_module("onnx_ir.passes.common")  # of what onnxscript stands on
     except ImportError as error:
         raise InputError(f"ONNX needs the package {error.name}; pip install 'dpltm[onnx]'") from None
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs
-    traced = _traced(network)
+    traced, inputs = _traced(network), network.example()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about itself
         try:
-            program = torch.onnx.export(traced, (inputs,), dynamo=True, verbose=False)
+            program: Any = torch.onnx.export(traced, (inputs,), dynamo=True, verbose=False)
         except (RuntimeError, torch.onnx.OnnxExporterError) as error:
             raise InputError(f"ONNX cannot hold {network.run.spec.text}: {first_line(error)}") from error
-    assert program is not None
-    for part in _parts(program.model):
-        part.metadata_props.clear()
-        part.doc_string = None
-    return program
-
-
-def _parts(model: Any) -> Iterator[Any]:
-    """Yield everything in an ONNX model that may have metadata: itself, its graphs, their nodes and values."""
-    yield model
-    for graph in (model.graph, *(function.graph for function in model.functions.values())):
-        nodes = list(graph.all_nodes())
-        yield from (graph, *graph.inputs, *nodes, *(value for node in nodes for value in node.outputs))
-    yield from model.graph.initializers.values()
-
-
-def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> None:
-    inputs = network.example()
-    program = _onnx_program(network, inputs)
     model, graph = program.model, program.model.graph
+    passes.ClearMetadataAndDocStringPass()(model)
     values = [*graph.inputs, *(value for node in graph.all_nodes() for value in node.outputs)]
     for number, value in enumerate([*values, *graph.initializers.values()]):
         value.name = f"{_INNER}{number}"
@@ -453,9 +436,8 @@ def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> N
     for place, (name, value) in enumerate(zip(inputs, list(graph.inputs), strict=True)):
         if name in columns and columns[name].kind == "category":
             graph.inputs[place] = _texts(graph, value, columns[name], network.run.schema)
+            model.opset_imports["ai.onnx.ml"] = 2
         graph.inputs[place].name = name
-    if any(column.kind == "category" for column in columns.values()):
-        model.opset_imports["ai.onnx.ml"] = 2
     model.metadata_props["dpltm"] = json.dumps(about)
     program.save(str(path))
 
@@ -463,7 +445,7 @@ def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> N
 def _texts(graph: Any, value: Any, column: Column, schema: Schema | None) -> Any:
     """Put an input of texts in front of one of places."""
     assert schema is not None
-    ir = importlib.import_module("onnx_ir")  # what onnxscript stands on
+    ir = importlib.import_module("onnx_ir")
     places = {**_places(column), **dict.fromkeys(schema.missing, _HOLE)}
     texts = ir.Value(type=ir.TensorType(ir.DataType.STRING), shape=value.shape)
     attributes = [
@@ -583,10 +565,7 @@ def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> lis
         case "label" if column.is_target:
             plain = [f"{low:g}"]
         case "number":
-            marks = {ord("."): column.decimal, ord(","): column.thousands}
-            usual = (column.decimal, column.thousands) == (".", "")
-            spelled = map(repr, wide) if usual else (f"{value:,.6f}".translate(marks) for value in wide)
-            plain = [text + column.suffix for text in spelled]
+            plain = [repr(value).replace(".", column.decimal) for value in wide]
         case "date":
             plain = [date.fromordinal(min(max(round(day), 1), date.max.toordinal())).isoformat() for day in wide]
         case "category" | "label":

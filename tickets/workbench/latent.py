@@ -164,7 +164,7 @@ def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progres
             f"`format`: {answer.channel.bits:,} bits of {width:,} `features` are more than the {MAX_FEATURES:,} that a"
             " network takes; send fewer"
         )
-    lineage = ledger.declare_public(public, "a scheme of local privacy")
+    lineage = public.lineage | ledger.declare_once(*ledger.public(public, "a scheme of local privacy"))
     x = public.train.open(ledger.declared(public)).x
     if feature_map.base.channels:
         progress.say(f"fitting features to {public.name}")
@@ -272,7 +272,7 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
         account = price(plan, ledger.book)
     else:
         paid = pay(lambda *_: plan, ledger)
-        account = ledger.book.own_account(paid.lineage) if own else paid.account
+        account = ledger.book.account(paid.lineage, own=True) if own else paid.account
         write_messages(out, scheme, records, next(paid.values), paid.lineage)
         progress.say(f"wrote {out}")
     size = "the number of messages shows how many records there are"

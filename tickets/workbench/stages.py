@@ -82,7 +82,7 @@ def generate(request: GenerateRequest, progress: Progress, *, own: bool = False)
             check_free(ticket_set.private_path(out))
         if request.dry_run:
             return as_flags({"dry_run": True, "ticket_set": str(out), **plan.priced()})
-        tickets = generation.generate(plan, kept_in=ticket_set.private_path(out).name, checkpoints=checkpoints)
+        tickets = generation.generate(plan, checkpoints=checkpoints)
         assert tickets.privacy is not None  # the verb made it
         shown = tickets.provenance != "private" or request.reveal
         body = as_flags({
@@ -118,7 +118,7 @@ def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
         draw = selection.plan(tickets, dataset, request, ledger, services(progress))
         if request.dry_run:
             return as_flags({**dry, "ticket_set": request.set, **draw.facts, "privacy": draw.priced().to_json()})
-        check_writable(ticket_set.winner_path(tickets))
+        check_writable(ticket_set.folder_of(tickets) / ticket_set.WINNER)
         winner = selection.select(draw)
     assert winner.privacy is not None  # the verb made it
     body = as_flags({
@@ -127,7 +127,7 @@ def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
         "winner": {"round": winner.round, "density": winner.ticket.mask.density},
         **winner.facts,
         "privacy": winner.privacy.to_json(),
-        **({"revealed": [vars(row) for row in winner.revealed]} if winner.revealed else {}),
+        **({"revealed": winner.revealed} if winner.revealed else {}),
     })  # fmt: skip
     if not request.dry_run:
         ticket_set.save_winner(ticket_set.folder_of(tickets), winner)
@@ -283,8 +283,7 @@ def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) ->
 def _configuration(request: dict[str, Any], result: SearchResult) -> Iterator[str]:
     """Yield the lines of a file by which ``dpltm train`` takes the best setting."""
     metric = request["metric"] or "accuracy"
-    score = result.best.score
-    scored = f"{score:.4f} right" if metric == "accuracy" else f"{metric} {score:.4f}"
+    scored = f"{metric} {result.best.score:.4f}"
     yield f"# best of dpltm tune, {scored} on public records: dpltm train --dataset NAME --config FILE"
     yield "[train]"
     model = request["model"]
@@ -335,24 +334,16 @@ def front_of_import(
             f"{file} does not say what stands in front of its network; records as they are is what is taken: if it is"
             " features, name them with `features`, since what they were made from counts as well"
         ]
-    if origin.feature_map is None:
-        if features is not None:
-            raise InputError(f"`features`: the network in {file} takes records as they are; leave it out")
-        return dataset, []
-    plain = described(origin.feature_map)
-    feature_map = restored(plain, origin.feature_map["id"])
-    if feature_map is None:
-        raise InputError(
-            f"{file}: its network stands behind {plain.text} features with tensors of their own, which the file does"
-            " not hold; take a copy of the whole set (dpltm tickets export SET)"
-        )
-    mapped = take_over_map(dataset, feature_map, None, file)
-    own_map = mapped.feature_map if features is None else with_feature_map(dataset, features).feature_map
-    if own_map is None or mapped.feature_map is None or own_map.id != mapped.feature_map.id:
-        raise InputError(
-            f"`features`: {features} is not what the network in {file} stands behind, {plain.text}; leave it out"
-        )
-    return mapped, []
+    feature_map = None
+    if origin.feature_map is not None:
+        plain = described(origin.feature_map)
+        feature_map = restored(plain, origin.feature_map["id"])
+        if feature_map is None:
+            raise InputError(
+                f"{file}: its network stands behind {plain.text} features with tensors of their own, which the file does"
+                " not hold; take a copy of the whole set (dpltm tickets export SET)"
+            )
+    return take_over_map(dataset, feature_map, features, file), []
 
 
 def imported_set(
@@ -364,11 +355,10 @@ def imported_set(
         dataset: the records that it is for, with what stands in front of the network; and that it was made from, where
             the options and not the file say so.
     """
-    parent, provenance, drafts = None, options.provenance, list[Entry]()
+    provenance, drafts = options.provenance, list[Entry]()
     if origin is not None:
         if provenance not in (None, origin.provenance):
             raise InputError(f"`provenance`: {file} says {origin.provenance} of itself; leave `provenance` out")
-        parent = Parent(origin.id, origin.name, None, "export and import")
         provenance = origin.provenance
     elif provenance is None:
         raise InputError(f"`provenance` is missing: {file} does not say what its masks and weights depend on")
@@ -388,10 +378,8 @@ def imported_set(
         criterion="imported",
         provenance=cast(ProvenanceKind, provenance),
         made_from=lineage_of(dataset, dataset.feature_map, origin, declared),
-        config={
-            "imported": PurePath(file).name,
-            **({"table_schema": dataset.schema.text} if dataset.schema.text else {}),
-        },
-        parent=parent,
+        config={"imported": PurePath(file).name}
+        | ({"table_schema": dataset.schema.text} if dataset.schema.text else {}),
+        parent=None if origin is None else Parent(origin.id, origin.name, None, "export and import"),
         feature_map=dataset.feature_map,
     )

@@ -40,29 +40,21 @@ def prune(weights, mask, rate):
     return by_trained_weights(step(weights, mask, {name: count - round(count * rate) for name, count in live.items()}))
 
 
-FRACTION = "is not between 0 and 1; a rate is a fraction of live weights"
-
-
-@pytest.mark.parametrize(
-    ("given_rates", "message"),
-    [
-        ((), "`prune`: no rate given; give one per layer, such as 0.3,0.3,0.2"),
-        ((0.3, 0.0), f"`prune`: 0 {FRACTION}"),
-        ((math.nan,), f"`prune`: nan {FRACTION}"),
-        ((0.3, 0.3, 0.3), "`prune`: 3 rates for a network of 2 layers; give at most 2"),
-    ],
-)
-def test_bad_rates(given_rates, message):
-    assert refused(layer_rates, given_rates, 2) == message
+@pytest.mark.parametrize("given_rates", [(), (0.3, 0.0), (math.nan,), (0.3, 0.3, 0.3)])
+def test_bad_rates(given_rates):
+    told = refused(layer_rates, given_rates, 2)
+    assert told.startswith(
+        f"`prune`: {','.join(f'{rate:g}' for rate in given_rates)} is not a list of 1 to 2 fractions"
+    )
 
 
 def test_schedule_by_hand():
     assert live_schedule((100, 10), (0.3, 0.2), 3) == [(100, 10), (70, 8), (49, 6), (34, 5)]
     assert live_schedule((100, 4), (0.3, 0.6), 2) == [(100, 4), (70, 2), (49, 1)]
     assert live_schedule((10, 3, 5, 7), (0.3, 0.5, 0.5, 0.5), 1)[1] == (7, 1, 3, 3), "halves to even"
-    said = "`rounds`: round 3 of 5 would empty layer 2 (of 4 weights); ask for at most 2 rounds or prune less"
+    said = "`rounds`: round 3 of 5 would empty layer 2 (of 4 weights); ask for fewer, or prune less"
     assert refused(live_schedule, (100, 4), (0.3, 0.6), 5) == said
-    said = "`prune`: the rates are too small: round 7 would drop no weight of any layer; ask for at most 6 rounds"
+    said = "`prune`: the rates are too small: round 7 would drop no weight of any layer"
     assert refused(live_schedule, (10, 10), (0.2, 0.01), 7) == said
 
 

@@ -255,24 +255,20 @@ def test_entries_that_cannot_be_read_are_refused() -> None:
         differences(changed(body, "entries", 0, "unit", to="patient"))
 
 
-SAMPLINGS = "poisson, truncated-poisson, cyclic-poisson, allocation, none"
-
-
 @pytest.mark.parametrize(
     ("path", "to", "said"),
     [
-        (("kind",), "x", "kind: 'x' is not one of run"),
-        (("certified", "epsilon"), -1.0, "epsilon: -1.0 is no epsilon"),
-        (("certified", "delta"), True, "certified.delta: bad value True"),
-        (("entries",), {}, "entries: bad value {}"),
-        (("notes",), [3], "notes.1: bad value 3"),
-        (("odds", "right"), [{"prior": 1.0}], "odds.right.1: unknown or missing field 'at_most'"),
-        (("settings",), {"x": []}, "settings.x: bad value []"),
-        (("certified", "sampling"), "shuffled", f"certified.sampling: 'shuffled' is not one of {SAMPLINGS}"),
+        (("kind",), "x", "kind: bad value 'x'"),
+        (("certified", "epsilon"), -1.0, "certified: epsilon -1 at delta 1e-05 is no guarantee"),
+        (("certified", "delta"), True, "certified: delta: bad value True"),
+        (("entries",), {}, "entries: Expected a list"),
+        (("notes",), [3], "notes: bad value 3"),
+        (("settings",), {"x": []}, "x: bad value []"),
+        (("certified", "sampling"), "shuffled", "certified: sampling: bad value 'shuffled'"),
     ],
 )
 def test_shapes_that_are_wrong(path: tuple[Any, ...], to: Any, said: str) -> None:
-    assert refused(check_shape, changed(made(TRAINING), *path, to=to), kind=ArtifactError) == said
+    assert refused(check_shape, changed(made(TRAINING), *path, to=to), kind=ArtifactError) == f"the statement: {said}"
 
 
 def test_unknown_and_missing_fields_are_refused() -> None:
@@ -284,7 +280,7 @@ def test_unknown_and_missing_fields_are_refused() -> None:
 
 def test_too_many_entries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ENTRIES", 1)
-    assert refused(statement, RUN, Account((DRAW, TRAINING))) == "r: 2 entries, more than the 1 of a statement"
+    assert refused(statement, RUN, Account((DRAW, TRAINING))) == "2 entries, more than the 1 of a statement"
 
 
 def test_persons_are_called_persons() -> None:

@@ -543,18 +543,15 @@ def test_the_entry_says_what_was_done():
 def test_the_best_number_of_bands_is_taken_for_a_budget():
     options = {**SETTINGS, "noise_multiplier": None, "epsilon": 4.0, "batch_size": 5, "steps": 100}
     ledger = Ledger()
-    run = dpltm.train("mlp:4", X, Y, noise="banded", ledger=ledger, **options)
+    dpltm.train("mlp:4", X, Y, noise="banded", ledger=ledger, **options)
     (made,) = ledger.entries[-1].mechanisms
     found = {}
-    for bands in (1, 2, 4, 8, 16):
-        strategy = (1.0,) if bands == 1 else optimal_strategy(bands, 100)
+    for bands in (2, 4, 8, 16):
+        strategy = optimal_strategy(bands, 100)
         plan = BandedSgd(bands * 5 / 120, 100, 1.0, strategy=strategy)
         noise = calibrate_noise(4.0, 1e-4, plan).noise_multiplier
-        found[bands] = (noise**2 * squared_error(strategy, 100)) ** 0.5
-    alone = found.pop(1)
+        found[bands] = noise**2 * squared_error(strategy, 100)
     assert len(made.strategy) == min(found, key=lambda bands: found[bands])
-    said = next(note for note in run.privacy.notes if "banded" in note)
-    assert f"is {found[len(made.strategy)] / alone:.2f} times that of independent noise" in said
 
 
 BAD = {

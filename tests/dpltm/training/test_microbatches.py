@@ -195,23 +195,6 @@ def test_sensitivity_is_the_bound_twice_with_groups_and_twice_for_replace_one():
     assert nominal_sensitivity(Tanh(2.0, 1.0), 100, "add-remove", microbatch=8) == 1.0
 
 
-@pytest.mark.parametrize(
-    ("options", "ratio"),
-    [
-        ({"batch_size": 30}, "15"),  # four groups of 7.5 on average: 2 B / G
-        ({"batch_size": 30, "adjacency": "replace-one"}, "15"),
-        ({"batch_size": 30, "noise": "nominal"}, "7.5"),  # the papers account for a group as for a record: B / G
-        ({"batch_size": 30, "filter": "tanh", "no_pre_clip": True}, "15"),
-    ],
-)
-def test_the_note_compares_with_the_same_training_of_single_records(options, ratio):
-    notes = stated(planned(noise_multiplier=2.0, microbatch=8, **options)).notes
-    assert [note for note in notes if note.startswith("`microbatch`")] == [
-        "`microbatch`: a step filters the mean gradients of 4 groups, and one record moves one of them by twice the bound at"
-        f" most: the noise on their mean is {ratio} times that of single records"
-    ]
-
-
 def test_nominal_noise_is_that_of_the_papers_for_any_filter():
     plan = planned(noise_multiplier=2.0, batch_size=30, microbatch=8, noise="nominal")
     assert plan.mechanism.noise_std == 2.0
@@ -249,19 +232,11 @@ def grouped(size: Any, batch: float, **options: Any) -> NoisySteps:
     return steps_of(Tanh(1.0, 1.0), 0.5, 1, batch, 1.0, 0.1, microbatch=size, **options)
 
 
-@pytest.mark.parametrize(
-    ("size", "said"),
-    [
-        *(
-            (size, f"{size} is not a whole number of records from 2; leave it out to filter single records")
-            for size in (1, -3)
-        ),
-        (11, "11 is more than the 10 records that a step has on average (`batch_size`)"),
-    ],
-)
-def test_sizes_that_are_refused(size, said):
+@pytest.mark.parametrize("size", [1, -3, 11])
+def test_sizes_that_are_refused(size):
     assert [grouped(8, batch).groups for batch in (8, 8.5, 64, 250)] == [1, 2, 8, 32]
-    assert refused(grouped, size, 10.0) == f"`microbatch`: {said}"
+    said = f"`microbatch`: {size} is not a whole number from 2 to the 10 records that a step has on average"
+    assert refused(grouped, size, 10.0).startswith(said)
 
 
 def test_what_is_for_single_records_is_refused():

@@ -189,10 +189,10 @@ def test_an_unprotected_look_is_entered_and_returned(public):
     assert [type(entry.mechanisms[0]) for entry in ledger.entries] == [Selection, Unprotected]
     assert winner.lineage.paid == public.lineage.paid == ledger.entries
     assert winner.privacy.certified.epsilon == math.inf
-    assert [row.round for row in winner.revealed] == [1, 2]
-    assert sum(row.probability for row in winner.revealed) == pytest.approx(1)
+    assert [row["round"] for row in winner.revealed] == [1, 2]
+    assert sum(row["probability"] for row in winner.revealed) == pytest.approx(1)
     for row in winner.revealed:
-        assert row.score == pytest.approx(row.accuracy - 0.05 * row.density)
+        assert row["score"] == pytest.approx(row["accuracy"] - 0.05 * row["density"])
 
 
 def test_a_plan_spends_nothing_and_reports_what_would_be_spent():

@@ -301,25 +301,15 @@ def test_private_records_come_to_the_ticket_as_they_are():
 
 
 def test_a_projection_that_cannot_be_dropped():
-    assert refused(without_projection, MLP, 16, 4) == (
-        "`mode`: 'mlp:20,10' has no projection to drop; generate tickets of the network mlp:project16,300,100, or take"
-        " `mode` ticket"
-    )
-    assert refused(without_projection, PROJECTED, 30, 4) == (
-        "`mode`: mlp:project16,20,10 projects onto 16 numbers, and these records have 30; generate tickets of the network"
-        " mlp:project30,20,10, or take `mode` ticket"
-    )
+    for network, features in ((MLP, 16), (PROJECTED, 30)):
+        assert refused(without_projection, network, features, 4) == (
+            f"`mode`: '{network.text}' has no projection onto {features} numbers to drop; generate tickets of the network"
+            f" mlp:project{features},300,100, or take `mode` ticket"
+        )
     alone = ModelSpec("mlp:project16", 12, 4)
     bare = without_data(alone, GenerationConfig(rounds=1, prune=(0.4,), criterion="random", seed=5))
     assert "has no layer in common with mlp on 16" in refused(
         carry_over, bare, without_projection(alone, 16, 4), "drop-projection"
-    )
-    tickets = made(PROJECTED)
-    gone = tickets.tickets[2].mask.replaced({"project.weight": torch.zeros(16, 12, dtype=torch.bool)})
-    pruned = Tickets(PROJECTED, tickets.theta0, (*tickets.tickets[:2], Ticket(2, gone, None, None)))
-    assert refused(carry_over, pruned, without_projection(PROJECTED, 16, 4), "drop-projection") == (
-        "`mode`: the projection of mlp:project16,20,10 is pruned whole in round 2, so no record came through to the ticket"
-        " behind it; generate tickets anew, or take `mode` random"
     )
 
 
@@ -398,7 +388,7 @@ def test_whatever_is_taken_the_draws_go_along(number: int | None, rounds: int) -
 
 def test_what_cannot_be_transferred() -> None:
     assert "mine@7: no such round; it has rounds 0 to 2" in refused(moved, round=7, kind=ArtifactError)
-    with pytest.raises(InputError, match=r"has no projection to drop"):
+    with pytest.raises(InputError, match=r"has no projection onto 36 numbers to drop"):
         transfer(
             own_tickets(), images(classes=2), TransferOptions(mode="drop-projection"), model=own_model(other_layers)
         )
