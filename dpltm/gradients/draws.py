@@ -41,6 +41,8 @@ Axis = tuple[int, int]
 
 REMEDY = "switch it off (p=0, dropout=0, or eval() of this module)"
 
+SELDOM = f"draws random numbers for some batches or records and not for others; draw always, or {REMEDY}"
+
 ONES = 2**64 - 1
 STEP, FIRST, SECOND = (value - 2**64 for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 """Of SplitMix64 (Steele, Lea, Flood 2014), as signed numbers: the odd increment, and the two multipliers."""
@@ -126,7 +128,7 @@ class Draws(TorchDispatchMode):
     def close(self) -> None:
         """Refuse draws from here on: the forward pass is over. Raises CannotDraw if there were fewer than in the trial."""
         if self.count != len(self.axes):
-            raise CannotDraw(f"draws random numbers for some batches and not for others; draw always, or {REMEDY}")
+            raise CannotDraw(SELDOM)
         self._over = True
 
     def __torch_dispatch__(
@@ -204,7 +206,7 @@ class Draws(TorchDispatchMode):
             axis = (0, 1)
         elif not self._finding:
             if self.count == len(self.axes):
-                raise CannotDraw(f"draws random numbers for some records and not for others; draw always, or {REMEDY}")
+                raise CannotDraw(SELDOM)
             axis = self.axes[self.count]
         elif records in shape:
             axis = (shape.index(records), 1)
@@ -225,19 +227,16 @@ class Draws(TorchDispatchMode):
 def _is_still(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """True for an operation that could draw, and has a share of zero to drop, is not in training, or draws from a generator
     of the model's own: if that begins anew in every pass, its numbers are fixed, and the trial tells whether they mix."""
-    if kwargs.get("generator") is not None:
-        return True
-    for place, argument in enumerate(operation._schema.arguments):
-        if argument.name in ("dropout_p", "dropout", "train", "training"):
-            value = args[place] if place < len(args) else kwargs.get(argument.name, argument.default_value)
-            if value is not None and not value:
-                return True
-    return False
+    switches = [
+        args[place] if place < len(args) else kwargs.get(argument.name, argument.default_value)
+        for place, argument in enumerate(operation._schema.arguments)
+        if argument.name in ("dropout_p", "dropout", "train", "training")
+    ]
+    return kwargs.get("generator") is not None or any(value is not None and not value for value in switches)
 
 
-def _whole_bits(dtype: torch.dtype) -> int:
-    """Bits of a number in [0, 1) that a dtype holds without rounding it to 1."""
-    return {torch.float64: 53, torch.float32: 24, torch.float16: 11}.get(dtype, 8)
+_BITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+"""Of a number in [0, 1) that a dtype holds without rounding it to 1."""
 
 
 def _fill_bernoulli(draws: Draws, target: Tensor, p: float | Tensor = 0.5) -> Tensor:
@@ -248,18 +247,13 @@ def _fill_bernoulli(draws: Draws, target: Tensor, p: float | Tensor = 0.5) -> Te
 
 def _fill_uniform(draws: Draws, target: Tensor, low: float = 0.0, high: float = 1.0, **named: Any) -> Tensor:
     low, high = named.get("from", low), named.get("to", high)  # "from" is no name in Python
-    drawn = draws.uniform(target.shape, target.device, _whole_bits(target.dtype))
+    drawn = draws.uniform(target.shape, target.device, _BITS[target.dtype])
     return target.copy_(drawn.mul_(high - low).add_(low))
 
 
 def _fill_normal(draws: Draws, target: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     inside = draws.uniform(target.shape, target.device, 52).mul_(2).add_(2.0**-52 - 1)  # never -1, never 1
     return target.copy_(inside.erfinv_().mul_(std * math.sqrt(2)).add_(mean))
-
-
-def _fill_exponential(draws: Draws, target: Tensor, lambd: float = 1.0) -> Tensor:
-    inside = draws.uniform(target.shape, target.device, 52).add_(2.0**-53)  # never 0, never 1
-    return target.copy_(inside.log_().div_(-lambd))
 
 
 def _like(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -279,23 +273,6 @@ def _native_dropout(draws: Draws, values: Tensor, p: float, _: bool | None) -> t
     return values * stays * (0.0 if p == 1 else 1 / (1 - p)), stays
 
 
-def _leaks(draws: Draws, values: Tensor, noise: Tensor, lower: float, upper: float) -> Tensor:
-    slope = draws.uniform(values.shape, values.device).mul_(upper - lower).add_(lower)
-    return noise.copy_(torch.where(values <= 0, slope, 1.0))
-
-
-def _rrelu(
-    draws: Draws, values: Tensor, noise: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, *_: object
-) -> Tensor:
-    return values * _leaks(draws, values, noise, lower, upper)
-
-
-def _rrelu_(
-    draws: Draws, values: Tensor, noise: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, *_: object
-) -> Tensor:
-    return values.mul_(_leaks(draws, values, noise, lower, upper))
-
-
 _aten = torch.ops.aten
 _LAWS: dict[Any, Callable[..., Any]] = {
     _aten.bernoulli_.float: _fill_bernoulli,
@@ -303,14 +280,11 @@ _LAWS: dict[Any, Callable[..., Any]] = {
     _aten.bernoulli.default: _bernoulli,
     _aten.bernoulli.p: _bernoulli,
     _aten.native_dropout.default: _native_dropout,
-    _aten.rrelu_with_noise.default: _rrelu,
-    _aten.rrelu_with_noise_.default: _rrelu_,
     _aten.uniform_.default: _fill_uniform,
     _aten.rand_like.default: _like(_fill_uniform),
     _aten.rand.default: _sized(_fill_uniform),
     _aten.normal_.default: _fill_normal,
     _aten.randn_like.default: _like(_fill_normal),
     _aten.randn.default: _sized(_fill_normal),
-    _aten.exponential_.default: _fill_exponential,
 }
 """How operations that draw are answered. Dropout comes down to the first of them, or, on a GPU, to ``native_dropout``."""

@@ -25,10 +25,10 @@ from dpltm.errors import InputError, first_line
 from dpltm.filters import ElementWiseFilter, Filter
 from dpltm.filters.descriptor import LayerWiseFilter, RadialFilter
 from dpltm.gradients.explicit_layer import ExplicitLayer
-from dpltm.gradients.layer import Layer, Recorder
+from dpltm.gradients.layer import Layer
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
-from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
-from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, structure, undisturbed
+from dpltm.gradients.plan import Plan, check_model, make_plan
+from dpltm.gradients.probe import Loss, MadeUp, structure, undisturbed
 from dpltm.networks.full_precision import aligned, deterministic, full_precision, threads
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import unwritten
@@ -42,7 +42,7 @@ ROWS = 32
 """Made-up records that a network is tried with before passes have a shape."""
 
 REACH = 2.0**60
-"""Largest input or output gradient of a layer: a record beyond it counts as not finite."""
+"""Largest norm of an input or output gradient of a layer: a record beyond it counts as not finite."""
 
 BATCH_BYTES, PASS_BYTES, BOTH_BYTES, CALL_BYTES = 2**28, 2**27, 7 * 2**27, 2**20
 """Memory of a physical batch, that a pass over some of its records may always take, and of both together where there is
@@ -100,6 +100,8 @@ class RecordGradients:
         grouped: write every gradient out, so that those of groups of records can be averaged before the filter.
 
     Attributes:
+        live: number of live coordinates, none of frozen parameters: the length of every sum.
+        rounding: factor on radial factors by which the bound holds despite float32 norms.
         kernels_digest: of what the rehearsal left: equal where kernels give the same bits.
         unfollowed: what the trial of the network could not map over records, so that it replaced some; nothing if it could.
 
@@ -108,18 +110,11 @@ class RecordGradients:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        mask: Mask,
-        loss: Loss,
-        compile: bool = False,
-        kernels: str = "auto",
-        *,
-        grouped: bool = False,
+        self, model: nn.Module, mask: Mask, loss: Loss, compile: bool = False, *, grouped: bool = False
     ) -> None:
         check_model(model)
         mask.check_fits(model)
-        self._model, self._loss, self._kernels, self._grouped = model, loss, kernels, grouped
+        self._model, self._loss, self._grouped = model, loss, grouped
         self._compile = compile and compiler_at_hand()
         self._live_mask = {
             name: mask[name].to(value.device)
@@ -127,46 +122,33 @@ class RecordGradients:
             else torch.zeros((), dtype=torch.bool, device=value.device).expand(value.shape)
             for name, value in model.named_parameters()
         }
-        self._count = sum(int(live.sum()) for live in self._live_mask.values())
+        self.live = sum(int(live.sum()) for live in self._live_mask.values())
         self._plan: Plan | None = None
         self._checked: tuple[object, ...] = ()
         self._fillings: Tensor | None = None
+        self._filler: Sequence[Tensor] = ()  # a made-up record and its label
         self._rehearsed: dict[tuple[object, ...], tuple[int, ...]] = {}  # the shapes, of each kind of kernels
         self._wanted = self._shapes = tuple[int, ...]()
         self._tried, self._long, self.unfollowed = 0, False, ""
         self.kernels_digest = ""
         self._parameters = list(model.parameters())
-        self._trained = {name: value.requires_grad for name, value in model.named_parameters()}
+        self._trained = [(id(value), value.requires_grad) for value in self._parameters]
         self._order: Tensor | None = None  # of live coordinates as layers give them, if not in that of parameters
+        # A sum of m non-negative products has relative error at most about (m + 2) 2^-24 in any order of summation, and the
+        # product of two such sums, which is the squared norm where everything is live, twice that; the norm has half of it,
+        # and the products of the sum add a few more. Twice that is taken. Sums in chunks multiply by ``sampling.ROUNDING``.
         linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
         widest = max((max(module.weight.shape) for module in linear), default=0)
-        self._rounding = 1 - 2.0**-23 * (widest + 64)
+        self.rounding = 1 - 2.0**-23 * (widest + 64)
 
     @property
     def pass_rows(self) -> int:
-        """Rows of every pass but the last of a batch, which may have fewer, filled up by a made-up record that counts for
-        nothing; 0 until it is known (:meth:`settle`)."""
+        """Rows of every pass but the last of a batch, which may have fewer, filled up; 0 until :meth:`settle`."""
         return max(self._shapes, default=0)
 
     @pass_rows.setter
     def pass_rows(self, rows: int) -> None:
         self._shapes = (rows,)
-
-    @property
-    def live(self) -> int:
-        """Number of live coordinates, none of frozen parameters: the length of every sum."""
-        return self._count
-
-    @property
-    def rounding(self) -> float:
-        """Factor on radial factors by which the bound holds despite float32 norms.
-
-        A sum of m non-negative products has relative error at most about (m + 2) 2^-24 in any order of summation, and the
-        product of two such sums, which is the squared norm where everything is live, twice that; the norm has half of
-        it, and the products of the sum add a few more. Twice that is taken. Sums in chunks multiply by ``sampling.ROUNDING``
-        as well.
-        """
-        return self._rounding
 
     def check(self, x: Tensor, y: Tensor, fillings: Tensor | None = None, *, apart: bool = True) -> None:
         """Decide how gradients are computed for batches like these; of ``x`` and ``y`` only shape, dtype and device matter.
@@ -181,31 +163,23 @@ class RecordGradients:
         state = structure(self._model, self._loss)
         if self._plan is None or state != self._checked:
             self._plan = None
-            if [id(value) for value in self._model.parameters()] != [id(value) for value in self._parameters]:
+            if [(id(value), value.requires_grad) for value in self._model.parameters()] != self._trained:
                 raise InputError(
-                    "model: its parameters are not those that it had at first; begin anew with this model"
+                    "model: its parameters, or which of them are trained (requires_grad), are not those that it had at"
+                    " first; set that back, or begin anew with this model"
                 )
-            for name, value in self._model.named_parameters():
-                if value.requires_grad != self._trained[name]:
-                    raise InputError(
-                        f"model parameter {name}: requires_grad is not {self._trained[name]} any more, as when this began;"
-                        " set it back, or begin anew with this model"
-                    )
             check_model(self._model)
             began = time.process_time()
             with full_precision(), threads(1):  # beside other processes, those of small passes wait for each other
                 like = MadeUp(x, y, self._parameters[0].dtype, fillings=self._fillings)
-                settings = self._compile, self._kernels, self._grouped
-                self._plan = make_plan(self._model, self._live_mask, self._loss, like, *settings)
+                self._plan = make_plan(self._model, self._live_mask, self._loss, like, self._compile, self._grouped)
             self._long = time.process_time() - began > LONG
             self._checked = state
             self._rehearsed.clear()
             self._tried = 0
-            sizes = [size for layer in self._layers for size in layer.sizes]
-            places = torch.arange(sum(sizes), device=x.device)
-            place = dict(
-                zip((name for layer in self._layers for name in layer.names), places.split(sizes), strict=True)
-            )
+            sizes = {name: size for layer in self._layers for name, size in zip(layer.names, layer.sizes, strict=True)}
+            places = torch.arange(sum(sizes.values()), device=x.device)
+            place = dict(zip(sizes, places.split([*sizes.values()]), strict=True))
             order = torch.cat([place[name] for name in self._live_mask if name in place])
             self._order = None if torch.equal(order, places) else order
         if apart:
@@ -213,14 +187,12 @@ class RecordGradients:
 
     def _try(self, rows: int) -> None:
         """Refuse a network that mixes records in passes of so many."""
-        plan = self._plan
-        assert plan is not None
+        assert self._plan is not None
         if rows > self._tried:
-            probe = Probe(self._model, plan.modules, self._loss, plan.made_up, plan.copy, plan.axes, plan.spread)
-            off = torch.autocast(plan.made_up.x.device.type, enabled=False)
+            off = torch.autocast(self._parameters[0].device.type, enabled=False)
             at_once = threads(None if self._long else 1)
             with undisturbed(self._model, self._loss), off, torch.enable_grad(), full_precision(), at_once:
-                self.unfollowed = probe.check_apart(rows)
+                self.unfollowed = self._plan.probe.check_apart(rows)
             self._tried = rows
 
     @property
@@ -228,7 +200,7 @@ class RecordGradients:
         """Number of the layer that each live coordinate is in, ``(live,)`` int64; all 0 before the first ``check``."""
         if self._plan is None:
             return torch.zeros(self.live, dtype=torch.int64)
-        sizes = torch.tensor([sum(layer.sizes) for layer, _ in self._plan.layers])
+        sizes = torch.tensor([sum(layer.sizes) for layer in self._layers])
         layers = torch.arange(len(sizes)).repeat_interleave(sizes).to(self._parameters[0].device)
         return layers if self._order is None else layers[self._order]
 
@@ -249,12 +221,11 @@ class RecordGradients:
         most = physical_batch or max(least, BATCH_BYTES // kept)
         usual = min(most, expected_batch + 4 * math.sqrt(expected_batch))  # nearly every sample fits
         fits = int(max(PASS_BYTES, BOTH_BYTES - usual * kept) // passing)
-        fixed = CALL_BYTES * len(self._plan.modules) / passing
+        fixed = CALL_BYTES * len(self._plan.probe.units) / passing
         step = vectors if "sparse" in self.kernels.values() else 16  # rows side by side
         widths = () if any_width else self._plan.widths
-        self._wanted = shapes_of(
-            expected_batch, max(least, min(most, fits)), fixed, widths, step, self._smaller, vectors
-        )
+        fitting = max(least, min(most, fits))
+        self._wanted = shapes_of(expected_batch, fitting, fixed, widths, step, self._smaller, vectors)
         self.pass_rows = self._wanted[-1]
         full = max(1, most // self.pass_rows) * self.pass_rows
         return full + max((rows for rows in self._wanted[:-1] if rows <= most - full), default=0)
@@ -269,7 +240,7 @@ class RecordGradients:
     @property
     def draws(self) -> bool:
         """Whether the network draws random numbers; False before the first ``check``."""
-        return self._plan is not None and bool(self._plan.axes)
+        return self._plan is not None and bool(self._plan.probe.axes)
 
     @property
     def kernels(self) -> dict[str, str]:
@@ -357,6 +328,7 @@ class RecordGradients:
 
     def _take(self, x: Tensor, y: Tensor, keys: Tensor | None) -> None:
         """Pass over a batch, and leave its layers what they need. Made-up rows fill the last pass up."""
+        assert self._plan is not None
         for layer in self._layers:
             layer.begin(self._filled(len(x)))
         for rows in self._blocks(len(x)):
@@ -369,26 +341,10 @@ class RecordGradients:
                 )
                 own = None if own is None else nn.functional.pad(own, (0, missing))
             with unwritten(self._model):
-                self._pass(aligned(inputs), aligned(labels), own, rows)
-
-    def _pass(self, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
-        plan = self._plan
-        assert plan is not None
-        draws = plan.draws(keys)
-        recorder = Recorder(plan.modules, plan.copy, plan.instead, draws, plan.spread, len(x))
-        with torch.enable_grad(), recorder:
-            if not plan.by_torch_func:
-                recorder.backward(losses_of(self._model, self._loss, x, y, draws).sum())
-        with torch.autocast(x.device.type, enabled=False):
-            record_batch(plan, recorder, self._model, self._loss, x, y, draws, rows)
+                self._plan.pass_over(aligned(inputs), aligned(labels), own, rows)
 
     def _add_filtered(
-        self,
-        count: int,
-        filter: Filter,
-        weights: Tensor | None,
-        chunks: Sequence[slice] | None,
-        total: Tensor,
+        self, count: int, filter: Filter, weights: Tensor | None, chunks: Sequence[slice] | None, total: Tensor
     ) -> int:
         """Add the filtered gradients of the first ``count`` rows to ``total``; how many were skipped."""
         layers = self._layers
@@ -407,11 +363,11 @@ class RecordGradients:
         for layer in layers:
             layer.cut(count)
         _zero(layers, out)
-        bound = filter.certified_bound(self._count)
+        bound = filter.certified_bound(self.live)
         factors = torch.cat([_factors(filter, norm, bound) for norm in norms], 1)[:, :count]
         # float32 is short of room for other bounds alone; without a scale sums are written where they are wanted
         scale = 1.0 if chunks is None or 2.0**-10 <= bound <= 2.0**10 else scale_of(bound)
-        factors = factors * (self._rounding * (1.0 if chunks is None else ROUNDING) / scale)
+        factors = factors * (self.rounding * (1.0 if chunks is None else ROUNDING) / scale)
         factors = factors if weights is None else factors * weights
         at_once = scale == 1.0 and self._order is None
         values = total if at_once else torch.zeros_like(total)
@@ -429,7 +385,7 @@ class RecordGradients:
         self, norms: list[Tensor], filter: ElementWiseFilter, weight: Tensor | None, count: int
     ) -> Tensor:
         """Sum of mapped coordinates; those that are clipped after are mapped twice, for the norm and for the sum."""
-        total = torch.zeros(self._count, dtype=torch.float64, device=norms[0].device)
+        total = torch.zeros(self.live, dtype=torch.float64, device=norms[0].device)
         for rows, norm in zip(self._blocks(count), norms, strict=True):
             before, after = self._mapping(rows, norm, filter)
             here = min(count - rows.start, len(before))
@@ -442,12 +398,12 @@ class RecordGradients:
     def _mapping(self, rows: slice, norm: Tensor, filter: ElementWiseFilter) -> tuple[Tensor, Tensor | None]:
         """Factors of these records before and after an element-wise map, ``(rows,)``; None for no factor after it."""
         norm = _total(norm)
-        before = torch.ones_like(norm) if filter.before is None else filter.before.factor(norm) * self._rounding
+        before = torch.ones_like(norm) if filter.before is None else filter.before.factor(norm) * self.rounding
         if filter.after is None:
             return before, None
         squares = torch.stack([layer.mapped_squares(rows, before, filter.map) for layer in self._layers]).sum(0)
-        after = _factors(filter.after, squares.sqrt()[None], filter.certified_bound(self._count))[0]
-        return before, after * self._rounding
+        after = _factors(filter.after, squares.sqrt()[None], filter.certified_bound(self.live))[0]
+        return before, after * self.rounding
 
     def rehearse(self, filter: Filter) -> str | None:
         """Show on made-up records that no bit of what a record contributes depends on others, in passes as they will be.
@@ -471,128 +427,24 @@ class RecordGradients:
         if kernels in self._rehearsed:
             self._shapes = self._rehearsed[kernels]
             return None
-        x, y = self._plan.made_up.batch(2 * self.pass_rows)
-        self._filler = (x[:1], y[:1])
-        digest = hashlib.blake2b(digest_size=8)
-        self._shapes = (self.pass_rows,)
-        with undisturbed(self._model, self._loss), full_precision(), deterministic(x.device, self.pass_rows > 1):
+        rehearsal = _Rehearsal(self, filter)
+        device = self._parameters[0].device
+        with undisturbed(self._model, self._loss), full_precision(), deterministic(device, self.pass_rows > 1):
             try:
-                place = self._moved(x, y, filter, digest)
+                place = rehearsal.moved()
             except RuntimeError as error:
                 if "deterministic" not in str(error):
                     raise
                 place = f"an operation without a fixed order: {first_line(error)}"
         if place is None:
             self._rehearsed[kernels] = self._shapes
-            self.kernels_digest = digest.hexdigest()
+            self.kernels_digest = rehearsal.digest.hexdigest()
         return place
 
-    def _moved(self, x: Tensor, y: Tensor, filter: Filter, digest: Any) -> str | None:
-        """Name of a layer where another row, or its place, changes a bit of a row; ``x`` and ``y`` have twice the rows of a
-        pass. Finds the shapes as well in which none does."""
-        rows = self.pass_rows
-        assert self._plan is not None
-        keys = self._plan.made_up.keys(x)
-        if not x.is_floating_point() and int(x.max()) > 1:
-            x[:rows].clamp_min_(1)  # none is padded: libraries leave a mask out then, and others bring it in
-        few = min(2, rows)
-        self._shapes = (few, rows)
-        alone, _, _ = self._rehearsed_pass(x[:few], y[:few], keys[:few], filter, None, ())
-        self._shapes = (rows,)
-        _, seen, _ = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter, 0, alone)
-        base = [(place, values.clone()) for place, values in seen]
-        for _, values in base:
-            digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
-        if place := self._moved_from(base, x, y, keys, filter, rows, alone):
-            return place
-        # what is zero is zero in any shape, and shows nothing; but tokens and positions may be
-        numbers = [values for _, values in base if values.is_floating_point() and values.ndim > 1 < len(values)]
-        live = [(values != 0).flatten(1).any(1).sum() * 2 > rows for values in numbers]
-        smaller = [size for size in self._wanted[::-1] if size < rows] if self._smaller and all(live) else []
-        for size in smaller:
-            larger, self._shapes = self._shapes, (size, *self._shapes)
-            if self._moved_from(base, x, y, keys, filter, size, alone):
-                self._shapes = larger
-        return None
-
-    def _moved_from(
-        self,
-        base: list[tuple[str, Tensor]],
-        x: Tensor,
-        y: Tensor,
-        keys: Tensor,
-        filter: Filter,
-        rows: int,
-        alone: Sequence[object],
-    ) -> str | None:
-        """Name of a layer where, in a pass of so many rows, some row does not give what it gave in ``base``."""
-        places = torch.arange(rows, device=x.device)
-        tokens = not x.is_floating_point()
-        generator = torch.Generator().manual_seed(0)
-        never = places < 0
-        odd = (places % 2 == 1) & (rows > 1)
-        large = torch.tensor([1.0, 1e3, 1e30, 1e-30], device=x.device)[places // 2 % 4]
-        usual: list[object] = []
-
-        def differs(order: Tensor, others: Tensor, factor: Tensor, first: bool = False) -> str | None:
-            moved_order = torch.where(others, places + self.pass_rows, order)
-            other, labels = x[moved_order], y[moved_order]
-            for values in (other, labels):
-                if values.is_floating_point():
-                    values[others] *= factor[others].view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
-            try:
-                start = 1 if first and rows == self.pass_rows else None
-                done, seen, remainder = self._rehearsed_pass(other, labels, keys[moved_order], filter, start, alone)
-            except Exception:  # values that a model will not take
-                if others is never:
-                    raise
-                return None
-            if remainder and rows > 1:
-                return remainder
-            fills = first and rows < self.pass_rows  # a cache, perhaps
-            if not (fills or (tokens and others is never)):
-                usual.extend(() if usual else done)
-                if done != usual:
-                    return BY_VALUES
-            for (place, usual_values), (_, again) in zip(base, seen, strict=False):
-                if len(usual_values) != self.pass_rows:  # what float64 rounds is part of the bound
-                    same = float((usual_values - again).norm()) <= 2.0**-40 * float(usual_values.norm())
-                else:
-                    same = same_numbers(usual_values[order[~others]], again if others is never else again[~others])
-                if not same:
-                    return place
-            return None
-
-        drawn = torch.randperm(rows, generator=generator)
-        return (
-            differs(places.roll(1), never, large, first=True)
-            or differs(places.flip(0), odd, large)
-            or differs(drawn.to(x.device), ~odd & (rows > 1), large * math.nan)
-        )
-
-    def _rehearsed_pass(
-        self, x: Tensor, y: Tensor, keys: Tensor, filter: Filter, start: int | None, alone: Sequence[object]
-    ) -> tuple[list[object], list[tuple[str, Tensor]], str]:
-        """The operations of one pass. All that decides what its records contribute, ``(rows, ...)`` each, by the name of its
-        layer, until the next pass; and the sum of a chunk that begins at ``start``, ``(1, live)``. And an operation that is
-        ``ROUGH`` and had a remainder, if any; those that two records ``alone`` took in the same shape are of parameters.
-        """
-        passing, measuring = _Operations(len(x)), _Operations(len(x))
-        try:
-            with passing:
-                self._take(x, y, keys)
-            with torch.autocast(x.device.type, enabled=False), nullcontext() if self._compile else measuring:
-                contributed = self._contributed(x, filter, start)  # (what is compiled cannot be watched)
-            # what is of a record alone, in the engine's own maps, has its own vectors and remainder
-            own = [name for _, name, numbers in measuring.rough if numbers % len(x) == 0]
-            rough = [name for done, name, _ in passing.rough if passing.done.count(done) > alone.count(done)]
-            return passing.done, contributed, next(iter(rough + own), "")
-        finally:
-            self._release()
-
-    def _contributed(self, x: Tensor, filter: Filter, start: int | None) -> list[tuple[str, Tensor]]:
+    def _contributed(self, rows: slice, filter: Filter, start: int | None) -> list[tuple[str, Tensor]]:
+        """All that decides what the records of a pass contribute, ``(rows, ...)`` each, by the name of its layer, until the
+        next pass; and the sum of a chunk that begins at ``start``, ``(1, live)``."""
         layers = self._layers
-        rows = slice(0, len(x))
         contributed = [
             (layer.names[0].rpartition(".")[0] or layer.names[0], values)
             for layer in layers
@@ -605,17 +457,125 @@ class RecordGradients:
             squares = [layer.mapped_squares(rows, before, filter.map) for layer in layers]
             contributed += [("the filter", value) for value in (before, after, *squares) if value is not None]
             if self._compile:
-                self._element_wise_sum([norms], filter, None, len(x))
+                self._element_wise_sum([norms], filter, None, rows.stop)
             return contributed
-        contributed.append(("the filter", _factors(filter, norms, filter.certified_bound(self._count)).T))
-        if start is not None and len(x) > 1:
-            chunk = slice(start, start + min(LIMIT, len(x) - 1))
+        contributed.append(("the filter", _factors(filter, norms, filter.certified_bound(self.live)).T))
+        if start is not None and rows.stop > 1:
+            chunk = slice(start, start + min(LIMIT, rows.stop - 1))
             factors = torch.zeros_like(norms)
-            total = norms.new_zeros(1, self._count)
+            total = norms.new_zeros(1, self.live)
             factors[:, chunk] = 1.0
             self._add_weighted(total[0], factors, [chunk])
             contributed.append(("a sum", total))
         return contributed
+
+
+class _Rehearsal:
+    """Passes over made-up records, of which others are replaced and all are moved; a digest of what the first one leaves."""
+
+    def __init__(self, gradients: RecordGradients, filter: Filter) -> None:
+        assert gradients._plan is not None
+        self._gradients, self._filter, self._rows = gradients, filter, gradients.pass_rows
+        made_up = gradients._plan.probe.made_up
+        self._x, self._y = made_up.batch(2 * self._rows)
+        self._keys = made_up.keys(self._x)
+        self._alone: list[object] = []  # operations of two records alone
+        self._base: list[tuple[str, Tensor]] = []
+        self.digest: Any = hashlib.blake2b(digest_size=8)
+        gradients._filler = (self._x[:1], self._y[:1])
+
+    def moved(self) -> str | None:
+        """Name of a layer where another row, or its place, changes a bit of a row. Finds the shapes as well in which none
+        does."""
+        gradients, rows, x = self._gradients, self._rows, self._x
+        if not x.is_floating_point() and int(x.max()) > 1:
+            x[:rows].clamp_min_(1)  # none is padded: libraries leave a mask out then, and others bring it in
+        few = min(2, rows)
+        gradients._shapes = (few, rows)
+        self._alone, _, _ = self._pass(x[:few], self._y[:few], self._keys[:few], None)
+        gradients._shapes = (rows,)
+        _, seen, _ = self._pass(x[:rows], self._y[:rows], self._keys[:rows], 0)
+        self._base = [(place, values.clone()) for place, values in seen]
+        for _, values in self._base:
+            self.digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
+        if place := self._moved_in(rows):
+            return place
+        # what is zero is zero in any shape, and shows nothing; but tokens and positions may be
+        numbers = [values for _, values in self._base if values.is_floating_point() and values.ndim > 1 < len(values)]
+        if gradients._smaller and all((values != 0).flatten(1).any(1).sum() * 2 > rows for values in numbers):
+            for size in (size for size in gradients._wanted[::-1] if size < rows):
+                larger, gradients._shapes = gradients._shapes, (size, *gradients._shapes)
+                if self._moved_in(size):
+                    gradients._shapes = larger
+        return None
+
+    def _moved_in(self, rows: int) -> str | None:
+        """Name of a layer where, in a pass of so many rows, some row does not give what it gave at first."""
+        places = torch.arange(rows, device=self._x.device)
+        never = places < 0
+        odd = (places % 2 == 1) & (rows > 1)
+        large = torch.tensor([1.0, 1e3, 1e30, 1e-30], device=self._x.device)[places // 2 % 4]
+        drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(0)).to(self._x.device)
+        usual: list[object] = []
+        return (
+            self._differs(usual, places.roll(1), never, large, first=True)
+            or self._differs(usual, places.flip(0), odd, large)
+            or self._differs(usual, drawn, ~odd & (rows > 1), large * math.nan)
+        )
+
+    def _differs(
+        self, usual: list[object], order: Tensor, others: Tensor, factor: Tensor, first: bool = False
+    ) -> str | None:
+        """The same for rows in this ``order``, of which ``others`` are replaced by other ones times a factor; ``usual`` are
+        the operations of the passes before."""
+        rows, replaced = len(order), bool(others.any())
+        moved_order = torch.where(others, torch.arange(rows, device=order.device) + self._rows, order)
+        x, y = self._x[moved_order], self._y[moved_order]
+        for values in (x, y):
+            if values.is_floating_point():
+                values[others] *= factor[others].view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
+        try:
+            start = 1 if first and rows == self._rows else None
+            done, seen, remainder = self._pass(x, y, self._keys[moved_order], start)
+        except Exception:  # values that a model will not take
+            if first:
+                raise
+            return None
+        if remainder and rows > 1:
+            return remainder
+        fills = first and rows < self._rows  # a cache, perhaps
+        if not (fills or (first and not x.is_floating_point())):
+            usual.extend(() if usual else done)
+            if done != usual:
+                return BY_VALUES
+        for (place, values), (_, again) in zip(self._base, seen, strict=False):
+            if len(values) != self._rows:  # what float64 rounds is part of the bound
+                same = float((values - again).norm()) <= 2.0**-40 * float(values.norm())
+            else:
+                same = same_numbers(values[order[~others]], again[~others] if replaced else again)
+            if not same:
+                return place
+        return None
+
+    def _pass(
+        self, x: Tensor, y: Tensor, keys: Tensor, start: int | None
+    ) -> tuple[list[object], list[tuple[str, Tensor]], str]:
+        """The operations of one pass, what its records contribute, and one that is ``ROUGH`` and had a remainder, if any;
+        those that two records alone took in the same shape are of parameters."""
+        gradients = self._gradients
+        passing, measuring = _Operations(len(x)), _Operations(len(x))
+        try:
+            with passing:
+                gradients._take(x, y, keys)
+            # (what is compiled cannot be watched)
+            with torch.autocast(x.device.type, enabled=False), nullcontext() if gradients._compile else measuring:
+                contributed = gradients._contributed(slice(0, len(x)), self._filter, start)
+            # what is of a record alone, in the engine's own maps, has its own vectors and remainder
+            own = [name for _, name, numbers in measuring.rough if numbers % len(x) == 0]
+            rough = [name for done, name, _ in passing.rough if passing.done.count(done) > self._alone.count(done)]
+            return passing.done, contributed, next(iter(rough + own), "")
+        finally:
+            gradients._release()
 
 
 ROUGH = re.compile(
@@ -761,10 +721,10 @@ def _measured(layers: list[Layer], rows: slice, any_row: bool) -> tuple[Tensor, 
     measured = [layer.measure(rows) for layer in layers]
     squares = torch.stack([squares.double() for _, squares in measured])
     small = squares[[place for place, layer in enumerate(layers) if sum(layer.sizes)]] < NARROW**2
-    wide = ~(torch.stack([brought for brought, _ in measured]).amax(0) <= WIDE)  # true for NaN
-    again = wide | (small.any(0) if any_row else squares.sum(0) < NARROW**2)
+    brought = torch.stack([brought for brought, _ in measured]).amax(0)
+    again = ~(brought <= WIDE) | (small.any(0) if any_row else squares.sum(0) < NARROW**2)  # true for NaN
     if not bool(again.any()):
         return squares.sqrt(), again
-    bad = wide & ~(torch.stack([layer.peak(rows) for layer in layers]).amax(0) <= REACH)
+    bad = ~(brought <= REACH)
     exact = torch.stack([layer.wide_squared_norms(rows) for layer in layers])
     return torch.where(again, exact, squares).masked_fill(bad, 0.0).sqrt(), bad

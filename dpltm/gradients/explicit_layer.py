@@ -7,7 +7,7 @@ are written out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -18,9 +18,6 @@ from dpltm.gradients import rules
 from dpltm.gradients.layer import CHUNK, Call, ExplicitGradients, Map, Workspace, only_call, pieces
 from dpltm.randomness.sampling import held_in_float32, others
 
-_Part = tuple[str, Tensor | None, int, Tensor]
-"""A parameter, where its live coordinates stand in what follows (None: all, in order), the first record, and gradients."""
-
 
 class ExplicitLayer(ExplicitGradients):
     """Modules that share parameters with no others, called any number of times. See ``Layer``.
@@ -29,36 +26,28 @@ class ExplicitLayer(ExplicitGradients):
     there.
     """
 
-    def __init__(
-        self, modules: Mapping[str, nn.Module], live_mask: Mapping[str, Tensor], names: Mapping[int, str]
-    ) -> None:
-        parameters = {
-            names[id(value)]: value
-            for module in modules.values()
-            for value in module.parameters()
-            if value.requires_grad
-        }
-        order = {name: place for place, name in enumerate(live_mask)}
-        self.names = tuple(sorted(parameters, key=order.__getitem__))
-        self.sizes = tuple(int(live_mask[name].sum()) for name in self.names)
+    def __init__(self, model: nn.Module, modules: Sequence[nn.Module], live_mask: Mapping[str, Tensor]) -> None:
+        names = {id(value): name for name, value in model.named_parameters()}
         indices: dict[str, Tensor] = {}  # what values are of, in the order of a first rule's gradients
+        # of a module's parameter: its name, and where live coordinates stand in a gradient; None for all of them, in order,
+        # since an index takes twice the memory of its weights
         self._parts: dict[tuple[int, int], tuple[str, Tensor | None]] = {}
-        for module in modules.values():
-            for value in module.parameters():
-                if value.requires_grad:
-                    name = names[id(value)]
-                    places = rules.layout(module, value)
-                    if name not in indices:
-                        live = live_mask[name].flatten().nonzero().squeeze(1)
-                        indices[name] = live if places is None else live[places[live].argsort()]
-                    index = indices[name] if places is None else places[indices[name]]
-                    self._parts[id(module), id(value)] = (name, None if _covers(index, value) else index)
-        self._order = {name: _sorting(index) for name, index in indices.items()}
-        self._index = {
-            name: None if _covers(index, parameters[name]) else index for name, index in indices.items()
-        }  # an index takes twice the memory of its weights
-        self._kind = next(iter(parameters.values()))
-        self._dtype = self._kind.dtype
+        trained = [(part, value) for part in modules for value in part.parameters() if value.requires_grad]
+        for module, value in trained:
+            name, places = names[id(value)], rules.layout(module, value)
+            if name not in indices:
+                live = live_mask[name].flatten().nonzero().squeeze(1)
+                indices[name] = live if places is None else live[places[live].argsort()]
+            index = indices[name] if places is None else places[indices[name]]
+            all_in_order = len(index) == value.numel() and _in_order(index)
+            self._parts[id(module), id(value)] = (name, None if all_in_order else index)
+        self.names = tuple(name for name in live_mask if name in indices)
+        self.sizes = tuple(len(indices[name]) for name in self.names)
+        # where to find live coordinates in their own order; None where values are in it
+        self._order = {
+            name: None if _in_order(index.argsort()) else index.argsort() for name, index in indices.items()
+        }
+        self._like = trained[0][1]
         self._space = Workspace()
         self.release()
 
@@ -70,37 +59,27 @@ class ExplicitLayer(ExplicitGradients):
         self._space = Workspace()
 
     def begin(self, records: int) -> None:
-        device = self._kind.device
         self._values = {
-            name: self._space.rows(name, records, size, self._dtype, device)
+            name: self._space.rows(name, (records, size), self._like)
             for name, size in zip(self.names, self.sizes, strict=True)
         }
 
     def take(self, calls: Sequence[Call], rows: slice) -> None:
         """Add up each record's gradients over the calls; zero where the loss depends on none."""
-        self._add_up(rows, lambda filled: self._parts_of(calls, rows, filled))
-
-    def hold(self, rows: slice, gradients: Iterator[tuple[str, Tensor]]) -> None:
-        """Take per-record gradients ``(rows, *shape)`` of parameters by name."""
-        self._add_up(rows, lambda _: ((name, self._index[name], 0, gradient) for name, gradient in gradients))
-
-    def _parts_of(self, calls: Sequence[Call], rows: slice, filled: Mapping[str, int]) -> Iterator[_Part]:
+        filled = dict.fromkeys(self.names, 0)
         for call in (call for call in calls if call.outputs):  # there are none under torch.no_grad
             room = partial(self._room, rows, filled, call.module)
-            rule = rules.rule_of(call.module)
-            for parameter, first, gradient in rule(call, rows.stop - rows.start, room, self._space):
-                part = self._parts.get((id(call.module), id(parameter)))
-                if part is not None:  # else it is frozen
-                    yield *part, first, gradient
+            gradients = rules.rule_of(call.module)(call, rows.stop - rows.start, room, self._space)
+            self._add_up(rows, filled, call.module, gradients)
+        for name, count in filled.items():
+            self._values[name][rows][count:] = 0.0
+
+    def hold(self, module: nn.Module, gradients: rules.Gradients, rows: slice) -> None:
+        """Take per-record gradients of all parameters of a module."""
+        self._add_up(rows, dict.fromkeys(self.names, 0), module, gradients)
 
     def _room(
-        self,
-        rows: slice,
-        filled: Mapping[str, int],
-        module: nn.Module,
-        parameter: Tensor,
-        first: int,
-        count: int,
+        self, rows: slice, filled: Mapping[str, int], module: nn.Module, parameter: Tensor, first: int, count: int
     ) -> Tensor:
         """The place of these gradients if they come first and whole, else memory for them."""
         name, index = self._parts.get((id(module), id(parameter)), ("", parameter))
@@ -108,14 +87,15 @@ class ExplicitLayer(ExplicitGradients):
             place = self._values[name][rows][first : first + count]
             if place.is_contiguous():
                 return place
-        return self._space.take("product", (count, parameter.numel()), self._dtype, parameter.device)
+        return self._space.take("product", (count, parameter.numel()), self._like)
 
-    def _add_up(self, rows: slice, parts_of: Callable[[Mapping[str, int]], Iterator[_Part]]) -> None:
-        filled = dict.fromkeys(self.names, 0)
-        values = {name: value[rows] for name, value in self._values.items()}
-        for name, index, first, gradient in parts_of(filled):
+    def _add_up(self, rows: slice, filled: dict[str, int], module: nn.Module, gradients: rules.Gradients) -> None:
+        for parameter, first, gradient in gradients:
+            if (id(module), id(parameter)) not in self._parts:
+                continue  # it is frozen
+            name, index = self._parts[id(module), id(parameter)]
             flat = gradient.reshape(len(gradient), -1)  # of one number a record, too
-            place = values[name][first : first + len(flat)]
+            place = self._values[name][rows][first : first + len(flat)]
             if first < filled[name]:
                 place += flat if index is None else flat.index_select(1, index)
                 continue
@@ -124,8 +104,6 @@ class ExplicitLayer(ExplicitGradients):
                 place.copy_(flat.index_select(1, index))
             elif flat.data_ptr() != place.data_ptr():
                 place.copy_(flat)
-        for name, count in filled.items():
-            values[name][count:] = 0.0
 
     def average(self, sizes: Tensor, records: int) -> None:
         """Put the mean gradient of each group of consecutive rows in place of theirs; ``sizes`` ``(groups,)`` may hold 0.
@@ -136,7 +114,7 @@ class ExplicitLayer(ExplicitGradients):
         """
         owner = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
         for name, values in self._values.items():
-            means = self._space.rows(f"means {name}", records, values.shape[1], self._dtype, self._kind.device)
+            means = self._space.rows(f"means {name}", (records, values.shape[1]), self._like)
             means[: len(sizes)].zero_().index_add_(0, owner, values[: len(owner)]).div_(sizes[:, None])
             means[len(sizes) :] = 1.0  # of ordinary size
             self._values[name] = means
@@ -144,7 +122,7 @@ class ExplicitLayer(ExplicitGradients):
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
         if chunks is not None:
             factor = held_in_float32(factor)  # in a chunk or not: what a record contributes may not depend on that
-        plain = self._dtype == torch.float32 and not self._kind.is_cuda
+        plain = self._like.dtype == torch.float32 and not self._like.is_cuda
         chunks = chunks if chunks is not None and plain else ()
         narrow = factor.float()
         rest = others(chunks, len(factor))
@@ -153,9 +131,11 @@ class ExplicitLayer(ExplicitGradients):
             for rows in chunks:
                 product = narrow[rows] @ values[rows]
                 part += product if order is None else product[order]
-            for rows in (block for rows_left in rest for block in _pieces(rows_left, values.shape[1])):
-                product = factor[rows] @ values[rows].double()
-                part += product if order is None else product[order]
+            count = max(1, CHUNK // max(1, values.shape[1]))
+            for rows in rest:
+                for weights, numbers in zip(factor[rows].split(count), values[rows].split(count), strict=True):
+                    product = weights @ numbers.double()
+                    part += product if order is None else product[order]
 
     def mapped_squares(self, rows: slice, factor: Tensor, map: Map) -> Tensor:
         total = torch.zeros_like(factor)
@@ -180,19 +160,8 @@ class ExplicitLayer(ExplicitGradients):
             yield rows, map((values[rows] * factor[rows, None]).to(values.dtype))
 
 
-def _pieces(rows: slice, width: int) -> Iterator[slice]:
-    count = max(1, CHUNK // max(1, width))
-    return (slice(start, min(start + count, rows.stop)) for start in range(rows.start, rows.stop, count))
-
-
-def _sorting(index: Tensor) -> Tensor | None:
-    """Where to find what ``index`` is of in increasing order; None if it is in that order."""
-    order = index.argsort()
-    return None if torch.equal(order, torch.arange(len(order), device=order.device)) else order
-
-
-def _covers(index: Tensor, parameter: Tensor) -> bool:
-    return torch.equal(index, torch.arange(parameter.numel(), device=index.device))
+def _in_order(index: Tensor) -> bool:
+    return torch.equal(index, torch.arange(len(index), device=index.device))
 
 
 class EmbeddingLayer(ExplicitGradients):
@@ -210,7 +179,6 @@ class EmbeddingLayer(ExplicitGradients):
         self._before = lives.cumsum(0) - lives - 1  # one less than the live coordinates in earlier rows
         self.sizes: tuple[int, ...] = (int(lives.sum()),)
         self._full = self.sizes[0] == self._mask.numel()
-        self._dtype = module.weight.dtype
         self.release()
 
     def release(self) -> None:
@@ -238,7 +206,7 @@ class EmbeddingLayer(ExplicitGradients):
         if gradient is not None:
             place = torch.empty_like(slot).scatter_(1, order, slot)
             place += torch.arange(records, device=tokens.device)[:, None] * length
-            values.index_add_(0, place.flatten(), gradient.reshape(-1, dimension).to(self._dtype))
+            values.index_add_(0, place.flatten(), gradient.reshape(-1, dimension).to(values.dtype))
         if self.module.padding_idx is not None:
             values.masked_fill_((token == self.module.padding_idx).view(-1, 1), 0.0)
         if not self._full:
@@ -271,7 +239,7 @@ class EmbeddingLayer(ExplicitGradients):
         """Mapped gradients less what the map makes of zero, in float64 and zero where pruned; and that value itself."""
         values, tokens = self._values[""][rows], self._tokens[rows]
         at_zero = float(map(values.new_zeros(1)))
-        mapped = map((values * factor[:, None]).to(self._dtype)).double()
+        mapped = map((values * factor[:, None]).to(values.dtype)).double()
         live = self._mask[tokens] & self._held[rows][:, :, None]
         return mapped.masked_fill_(~live.view_as(mapped), at_zero).sub_(at_zero), at_zero
 

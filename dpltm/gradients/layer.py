@@ -79,19 +79,17 @@ class Recorder:
         self._over = False
 
     def __enter__(self) -> Recorder:
-        ways = [(module, _in_parts(module)) for module in self._modules]
-        hooked = [module for module, way in ways if way is None]
-        self._instead = [
-            *self._instead,
-            *((module, way(self._keep, module)) for module, way in ways if way is not None),
-        ]
+        parts = [(module, _in_parts(self._keep, module)) for module in self._modules]
+        hooked = [module for module, forward in parts if forward is None]
+        self._instead = [*self._instead, *((module, forward) for module, forward in parts if forward is not None)]
         for module, forward in self._instead:
             module.forward = forward
         self._hooks = [  # before others, which may change what a module gives: rules go by its own
             module.register_forward_hook(self._keep, prepend=True, with_kwargs=True) for module in hooked
         ]
-        if self._draws is not None:
-            self._hooks += [module.register_forward_pre_hook(self._begin) for module in hooked]
+        if (draws := self._draws) is not None:
+            begin: Any = lambda *_: self._begun.append(draws.count)  # noqa: E731
+            self._hooks += [module.register_forward_pre_hook(begin) for module in hooked]
         return self
 
     def __exit__(
@@ -102,10 +100,6 @@ class Recorder:
         for module, _ in self._instead:
             del module.forward
         self._instead = ()  # whose functions hold on to this: what was kept would wait for the collector
-
-    def _begin(self, _module: nn.Module, _inputs: object) -> None:
-        if self._draws is not None:
-            self._begun.append(self._draws.count)
 
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
         if self._over:  # checkpointing calls modules again during the backward pass
@@ -156,15 +150,15 @@ class Recorder:
 Keep = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], Any]
 
 
-def _in_parts(module: nn.Module) -> Callable[[Keep, Any], Callable[..., Any]] | None:
-    """The forward, of a recorder's ``keep`` and a module, that takes the place of its own; None for none."""
+def _in_parts(keep: Keep, module: nn.Module) -> Callable[..., Any] | None:
+    """The forward that takes the place of a module's own; None for none."""
     if "forward" in vars(module):
         return None
     if type(module) is nn.GroupNorm and module.affine:
-        return _normalise
+        return _normalise(keep, module)
     if type(module) is not nn.MultiheadAttention or not module.batch_first or module.in_proj_weight is None:
         return None
-    return _attend if module.bias_k is None and not module.add_zero_attn else None
+    return _attend(keep, module) if module.bias_k is None and not module.add_zero_attn else None
 
 
 def _normalise(keep: Keep, module: nn.GroupNorm) -> Callable[[Tensor], Tensor]:
@@ -202,25 +196,21 @@ def _attend(keep: Keep, module: nn.MultiheadAttention) -> Callable[..., tuple[Te
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
+        seen: tuple[Tensor, ...] = (query, key, value)
         if query is key is value:
-            projected = keep(module, (query,), {"weight": "in_proj"}, functional.linear(query, weight, bias)).chunk(
-                3, -1
-            )
+            seen = (query,)
+            projected: Any = functional.linear(query, weight, bias)
         else:
-            seen = (query, key, value)
             biases = (None,) * 3 if bias is None else bias.chunk(3)
-            projected = keep(
-                module, seen, {"weight": "in_proj"}, tuple(map(functional.linear, seen, weight.chunk(3), biases))
-            )
+            projected = tuple(map(functional.linear, seen, weight.chunk(3), biases))
+        projected = keep(module, seen, {"weight": "in_proj"}, projected)
+        projected = projected.chunk(3, -1) if len(seen) == 1 else projected
         query, key, value = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in projected)
         is_causal = is_causal and key_padding_mask is None and not need_weights
         masks = [] if key_padding_mask is None else [key_padding_mask[:, None, None]]
         if attn_mask is not None and not is_causal:
             masks.append(attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (-1, heads)))
-        masks = [
-            torch.where(mask_part, -math.inf, 0.0) if mask_part.dtype == torch.bool else mask_part
-            for mask_part in masks
-        ]
+        masks = [torch.where(part, -math.inf, 0.0) if part.dtype == torch.bool else part for part in masks]
         mask = sum(masks[1:], masks[0]).to(query.dtype) if masks else None
         drop = module.dropout if module.training else 0.0
         weights = None
@@ -282,9 +272,6 @@ class Layer(Protocol):
         """Of each record, ``(rows,)``: how much it brings, NaN or no smaller than its largest magnitude but for rounding,
         and the squared norm of its gradient, in the layer's precision or better."""
 
-    def peak(self, rows: slice) -> Tensor:
-        """Largest magnitude that a record brings, ``(rows,)``; NaN if anything is."""
-
     def zero_records(self, bad: Tensor) -> None:
         """Set the gradients of these records, ``(batch,)`` bool, to exactly zero, whatever they hold."""
 
@@ -307,7 +294,6 @@ class ExplicitGradients:
     """Base of layers whose gradients are written out, in matrices ``(batch, coordinates)``: norms are of those very
     numbers."""
 
-    _dtype: torch.dtype
     _values: dict[str, Tensor]
 
     def left(self, rows: slice) -> list[Tensor]:
@@ -331,10 +317,7 @@ class ExplicitGradients:
             if in_blocks < values.shape[1] or not in_blocks:
                 squares.append(torch.linalg.vector_norm(values[rows, in_blocks:], dim=1).double().square_())
         total = torch.stack(squares).sum(0)
-        return total.sqrt().to(self._dtype), total  # infinite where the dtype cannot hold it
-
-    def peak(self, rows: slice) -> Tensor:
-        return self.measure(rows)[0]
+        return total.sqrt().to(values.dtype), total  # infinite where the dtype cannot hold it
 
     def wide_squared_norms(self, rows: slice) -> Tensor:
         parts = [torch.linalg.vector_norm(value[rows], dim=1, dtype=torch.float64) for value in self._values.values()]
@@ -363,37 +346,37 @@ class Workspace:
         self._buffers: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}
         self._taken: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}  # to look at a buffer anew takes time
 
-    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """A contiguous tensor with whatever values it holds, until ``name`` and ``dtype`` are taken again."""
-        key = (name, dtype, device)
+    def take(self, name: str, shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """A contiguous tensor with whatever values it holds, until ``name`` and the dtype are taken again."""
+        key = (name, dtype or like.dtype, like.device)
         buffer_view = self._taken.get(key)
         if buffer_view is None or buffer_view.shape != shape:
             count = math.prod(shape)
             buffer = self._buffers.get(key)
             if buffer is None or len(buffer) < count:
-                buffer = torch.empty(count + count // 4, dtype=dtype, device=device)
+                buffer = torch.empty(count + count // 4, dtype=dtype or like.dtype, device=like.device)
                 self._buffers[key] = buffer
             buffer_view = self._taken[key] = buffer[:count].view(shape)
         return buffer_view
 
-    def rows(self, name: str, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """The same for ``(rows, width)``, every row beginning at a multiple of 64 bytes: how a linear algebra library
-        rounds may depend on where its operands begin."""
-        step = 64 // dtype.itemsize
-        return self.take(name, (rows, -(-width // step) * step), dtype, device)[:, :width]
+    def rows(self, name: str, shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """The same for a matrix, every row beginning at a multiple of 64 bytes: how a linear algebra library rounds may
+        depend on where its operands begin."""
+        (rows, width), step = shape, 64 // (dtype or like.dtype).itemsize
+        return self.take(name, (rows, -(-width // step) * step), like, dtype)[:, :width]
 
     def aligned(self, name: str, values: Tensor) -> Tensor:
         """``values`` ``(rows, width)`` if its rows begin as those of :meth:`rows` do, else a copy."""
         size = values.element_size()
         if values.stride(1) == 1 and values.stride(0) * size % 64 == values.data_ptr() % 64 == 0:
             return values
-        return self.rows(name, len(values), values.shape[1], values.dtype, values.device).copy_(values)
+        return self.rows(name, values.shape, values).copy_(values)
 
     def turn(self, name: str, values: Tensor) -> Tensor:
         """A contiguous copy of the transpose of ``values``, a matrix; written so that torch takes all its threads."""
-        turned = self.take(name, (values.shape[1], values.shape[0]), values.dtype, values.device)
+        turned = self.take(name, values.T.shape, values)
         turned.T.copy_(values)
         return turned
 
     def fill(self, name: str, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        return self.take(name, tuple(values.shape), dtype or values.dtype, values.device).copy_(values)
+        return self.take(name, values.shape, values, dtype).copy_(values)

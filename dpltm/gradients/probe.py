@@ -12,7 +12,8 @@ PyTorch draws random numbers by place, so they come from a key of each record in
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
@@ -53,38 +54,34 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @contextmanager
 def undisturbed(model: nn.Module, loss: Loss, *, moving: bool = True) -> Iterator[None]:
-    """Leave parameters, buffers, attributes and random state of the model, and of a loss that is a module, as they
-    were. Meanwhile parameters are moved (:func:`move`), unless whoever comes first does that."""
+    """Leave parameters, buffers, attributes and random state of the model, and of a loss that is a module, as they were: a
+    state that a trial left behind would not change in the next one. Meanwhile parameters are moved (:func:`move`), unless
+    whoever comes first does that."""
     modules = modules_of(model, loss)
-    own = [value for module in modules for value in module._parameters.values() if value is not None]
-    parameters = [(value, value.detach().clone()) for value in own]
-    buffers = [(module, dict(module._buffers)) for module in modules]
-    attributes = [(module, attributes_of(module)) for module in modules]
-    states = [value for _, state in (*buffers, *attributes) for value in state.values()]
-    tensors = [(value, value.detach().clone()) for value in states if isinstance(value, Tensor)]
-    arrays = [(value, value.copy()) for value in states if isinstance(value, np.ndarray)]
-    lists = [(value, list(value)) for value in states if isinstance(value, list)]
-    with seeded(0, parameters[0][0].device if parameters else None):
+    before = [(module, dict(module._buffers), attributes_of(module)) for module in modules]
+    values = [value for _, *states in before for state in states for value in state.values()]
+    values += [value for module in modules for value in module._parameters.values()]
+    tensors = [(value, value.detach().clone()) for value in values if isinstance(value, Tensor)]
+    arrays = [(value, value.copy()) for value in values if isinstance(value, np.ndarray)]
+    lists = [(value, list(value)) for value in values if isinstance(value, list)]
+    with seeded(0, next(model.parameters()).device):
         try:
             if moving:
                 move(model)
             yield
         finally:
             with torch.no_grad():
-                for parameter, old in parameters:
-                    parameter.copy_(old)
                 for tensor, old in tensors:
                     tensor.copy_(old)
-            for module, old_buffers in buffers:
-                module._buffers.update(old_buffers)
-            for module, state in attributes:
-                for name in attributes_of(module).keys() - state.keys():
-                    delattr(module, name)
-                vars(module).update(state)
             for array, old_array in arrays:
                 array[...] = old_array
-            for values, old_values in lists:
-                values[:] = old_values
+            for numbers, old_numbers in lists:
+                numbers[:] = old_numbers
+            for module, buffers, attributes in before:
+                module._buffers.update(buffers)
+                for name in attributes_of(module).keys() - attributes.keys():
+                    delattr(module, name)
+                vars(module).update(attributes)
 
 
 @torch.no_grad()
@@ -111,22 +108,14 @@ def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
         (id(value), value.requires_grad, value.dtype, value.device, value.shape, tuple(map(tuple, hooks_of(value))))
         for value in model.parameters()
     )
-    above = (*everywhere, *map(_of_class, kinds), *parameters)
-    return *above, *(
-        (
-            module,
-            type(module),
-            module.training,
-            vars(module).get("forward"),
-            *(tuple(hooks) for hooks in _hooks(module)),
-            *(
-                (name, setting)
-                for name, value in (*attributes_of(module).items(), *module._buffers.items())
-                if (setting := _setting(value, 0)) is not None
-            ),
-        )
-        for module in modules
-    )
+    return (*everywhere, *map(_of_class, kinds), *parameters, *map(_of_module, modules))
+
+
+def _of_module(module: nn.Module) -> object:
+    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    values = {**attributes_of(module), **module._buffers}
+    settings = [(name, setting) for name, value in values.items() if (setting := _setting(value, 0)) is not None]
+    return module, type(module), module.training, vars(module).get("forward"), *map(tuple, hooks), *settings
 
 
 def _of_class(kind: type) -> object:
@@ -162,41 +151,6 @@ def hooks_of(parameter: nn.Parameter) -> list[dict[int, Any]]:
     """Return the hooks on a parameter's gradient, of both kinds, where it has any."""
     kinds: Any = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))
     return [hooks for hooks in kinds if hooks]
-
-
-def _hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
-    return (
-        module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
-    )  # fmt: skip
-
-
-@contextmanager
-def watching_draws(model: nn.Module, like: Tensor) -> Iterator[list[tuple[str, nn.Module]]]:
-    """Modules that are called, by name: those that are under way where an exception ends the pass, the innermost first; else
-    those that moved generators on, those inside another before it."""
-    drew: list[tuple[str, nn.Module]] = []
-    begun: list[tuple[str, nn.Module, list[object]]] = []
-
-    def begin(name: str, module: nn.Module) -> None:
-        begun.append((name, module, drawn_so_far(like)))
-
-    def end() -> None:
-        name, module, states = begun.pop()
-        if states != drawn_so_far(like):
-            drew.append((name, module))
-
-    hooks = []
-    try:
-        for name, module in model.named_modules():
-            hooks.append(
-                module.register_forward_pre_hook(lambda module, _, name=name: begin(name, module), prepend=True)
-            )
-            hooks.append(module.register_forward_hook(lambda *_: end()))
-        yield drew
-    finally:
-        drew[:0] = [(name, module) for name, module, _ in reversed(begun)]
-        for handle in hooks:
-            handle.remove()
 
 
 FEW = 11
@@ -266,20 +220,6 @@ class MadeUp:
         return [way for way in ways if way[0] or not bool(way[1].isnan().all())]
 
 
-def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, draws: Draws | None) -> Tensor:
-    """Losses of the records, ``(batch,)``, with a graph; InputError if they are anything else, or use no parameter."""
-    with contextlib.nullcontext() if draws is None else draws:
-        outputs = model(x)
-        losses = loss(outputs, y)
-    if draws is not None:
-        draws.close()
-    if losses.shape != (len(x),):
-        raise InputError(_of_shape(losses, outputs, y, len(x)))
-    if not losses.requires_grad:
-        raise InputError("loss: does not depend on any parameter of the model")
-    return losses
-
-
 def _of_shape(losses: Tensor, outputs: object, y: Tensor, records: int) -> str:
     """Return what is wrong with the shape of losses, and the likely remedy."""
     gave = tuple(outputs.shape) if isinstance(outputs, Tensor) else (records,)
@@ -287,10 +227,8 @@ def _of_shape(losses: Tensor, outputs: object, y: Tensor, records: int) -> str:
         fix = "let the model keep dimension 0 for records (squeeze(1) or flatten(1) in place of squeeze(), say)"
     elif losses.ndim == 0:
         fix = "use reduction='none'"
-    elif records in losses.shape[1:]:
-        fix = "every output is compared with every label: give both one shape (outputs.squeeze(1), say)"
     else:
-        fix = "take the mean of a record's losses (flatten(1).mean(1)), or give outputs and labels one dimension, squeeze(1)"
+        fix = "take the mean of a record's losses (flatten(1).mean(1)), or give outputs and labels one shape (squeeze(1))"
     of = f"outputs {gave} and labels {tuple(y.shape)}" if isinstance(outputs, Tensor) else f"labels {tuple(y.shape)}"
     return f"loss: shape {tuple(losses.shape)} of {of}, expected one value for each of {records} records; {fix}"
 
@@ -309,8 +247,27 @@ class Probe:
     spread: tuple[nn.Module, ...] = ()
 
     def draws(self, x: Tensor) -> Draws:
-        """Answers to what a pass over these records draws."""
+        """Answers to what a pass over these made-up records draws."""
         return Draws(self.made_up.keys(x), self.axes)
+
+    def recorder(
+        self, records: int, draws: Draws | None = None, instead: Sequence[tuple[nn.Module, Callable[..., Any]]] = ()
+    ) -> Recorder:
+        """What keeps the calls of units in a pass."""
+        return Recorder(self.units, self.copy, instead, draws, self.spread, records)
+
+    def losses(self, x: Tensor, y: Tensor, draws: Draws | None) -> Tensor:
+        """Losses of the records, ``(batch,)``, with a graph; InputError if they are anything else, or use no parameter."""
+        with contextlib.nullcontext() if draws is None else draws:
+            outputs = self.model(x)
+            losses = self.loss(outputs, y)
+        if draws is not None:
+            draws.close()
+        if losses.shape != (len(x),):
+            raise InputError(_of_shape(losses, outputs, y, len(x)))
+        if not losses.requires_grad:
+            raise InputError("loss: does not depend on any parameter of the model")
+        return losses
 
     @classmethod
     def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, made_up: MadeUp) -> Probe:
@@ -334,26 +291,25 @@ class Probe:
         ) from failure
 
     def _of_largest_numbers(self) -> Probe:
+        """The same probe, with whole numbers as large as the model and the loss take."""
         probe = self
         for which, like in enumerate((self.made_up.x, self.made_up.y)):
             largest = probe.made_up.largest
-            is_whole = not like.is_floating_point() and like.dtype != torch.bool
-            if largest[which] and is_whole and not like.is_cuda:  # there, what is out of range ends the process
-                for size in LARGEST:
-                    if size > torch.iinfo(like.dtype).max:
-                        continue
-                    bounds = (size, largest[1]) if which == 0 else (largest[0], size)
-                    tried = replace(probe, made_up=replace(probe.made_up, largest=bounds))
-                    x, y = tried.made_up.batch()
-                    (x, y)[which][0] = size
-                    try:
-                        tried.seen(x, y)
-                    except InputError:
-                        raise
-                    except Exception:  # out of range, in whatever way the model or the loss says so
-                        continue
-                    probe = tried
-                    break
+            if like.is_floating_point() or like.dtype == torch.bool or like.is_cuda or not largest[which]:
+                continue  # on a GPU, what is out of range ends the process
+            for size in (size for size in LARGEST if size <= torch.iinfo(like.dtype).max):
+                bounds = (size, largest[1]) if which == 0 else (largest[0], size)
+                candidate = replace(probe, made_up=replace(probe.made_up, largest=bounds))
+                batch = candidate.made_up.batch()
+                batch[which][0] = size
+                try:
+                    candidate.seen(*batch)
+                except InputError:
+                    raise
+                except Exception:  # out of range, in whatever way the model or the loss says so
+                    continue
+                probe = candidate
+                break
         return probe
 
     def _with_axes(self) -> Probe:
@@ -371,13 +327,12 @@ class Probe:
 
     def _watched(self) -> Probe:
         """The same probe, which knows what has to be copied, and what to be spread: tables of positions."""
-        model = self.model
-        modules = modules_of(model, self.loss)
-        names = {id(module): f"{name}." if name else "" for name, module in model.named_modules()}
+        modules = modules_of(self.model, self.loss)
+        names = {id(module): f"{name}." if name else "" for name, module in self.model.named_modules()}
         before = [state_of(module) for module in modules]
         x, y = self.made_up.batch()
         with Recorder(self.units) as recorder, self._refusing_draws(x, y):
-            losses_of(model, self.loss, x, y, self.draws(x))
+            self.losses(x, y, self.draws(x))
         for module, old in zip(modules, before, strict=True):
             changed = [key for key, value in state_of(module).items() if value != old.get(key)]
             if changed:
@@ -395,13 +350,9 @@ class Probe:
         with self._refusing_draws(x, y):
             return self._pass(x, y, self.draws(x) if draws is None else draws)
 
-    def of_keys(self, x: Tensor, y: Tensor, keys: Tensor) -> Sights:
-        """The same of records that draw by these keys."""
-        return self.seen(x, y, Draws(keys, self.axes))
-
     def _pass(self, x: Tensor, y: Tensor, draws: Draws) -> Sights:
-        with Recorder(self.units, self.copy, draws=draws, spread=self.spread, records=len(x)) as recorder:
-            losses = losses_of(self.model, self.loss, x, y, draws)
+        with self.recorder(len(x), draws) as recorder:
+            losses = self.losses(x, y, draws)
             with draws:  # which refuses them here
                 recorder.backward(losses.sum())
         return _sights(recorder, losses)
@@ -450,23 +401,18 @@ class Probe:
         except Mixes as error:
             if error.routed:
                 raise InputError(f"model: {error.place} {ROUTED}") from None
-            refusal = f"{RESTS} (seen at {error.place}): {MIXED}"
-            axes = self.axes or ()
-            if any(own > 1 for _, own in axes):  # which were taken to stand together
-                try:
-                    replace(self, axes=tuple((place, 1) for place, _ in axes)).seen(*self.made_up.batch())
-                except InputError as draw:
-                    raise InputError(f"{refusal}; perhaps since {str(draw).removeprefix('model: ')}") from None
-            raise InputError(refusal) from None
+            raise InputError(f"{RESTS} (seen at {error.place}): {MIXED}") from None
         except InputError:
             raise
         except Exception as error:  # whatever the user's own code raises
-            raise InputError(f"model or loss: fails on {rows} made-up records: {first_line(error)}") from error
+            raise InputError(
+                f"model or loss: fails on {rows} made-up records, or on 1: {first_line(error)}"
+            ) from error
 
     def _check_apart(self, records: int, odd: bool) -> str:
         along = self._along()
         x, y = self.made_up.batch(records)
-        trial = Trial(self.of_keys, self.alone, along)
+        trial = Trial(lambda x, y, keys: self.seen(x, y, Draws(keys, self.axes)), self.alone, along)
         keys = self.made_up.keys(x)
         if odd:
             declared = () if x.is_floating_point() else tokens_of(self.model, last=not x.is_cuda)
@@ -477,39 +423,32 @@ class Probe:
             )
             trial = replace(trial, ways=self.made_up.ways(x, y, declared), pairs=pairs, filled=filled)
         unfollowed = trial.run(modules_of(self.model, self.loss), x, y, keys)
-        try:
-            if unfollowed:
-                self.seen(*self.made_up.batch(1))
-        except InputError:
-            raise
-        except Exception as error:  # whatever the user's own code raises
-            raise InputError(f"model or loss: fails on 1 made-up records: {first_line(error)}") from error
+        if unfollowed:
+            self.seen(*self.made_up.batch(1))
         return unfollowed
 
     @contextmanager
     def _refusing_draws(self, x: Tensor, y: Tensor) -> Iterator[None]:
-        """Refuse draws that are not a record's own, by the name of the innermost module that made them."""
+        """Refuse draws that are not a record's own, by the name of the innermost module that made them, if that is known."""
         before = drawn_so_far(x)
-        why = ""
         try:
             yield
         except CannotDraw as error:
-            why = str(error)
-        for _ in range(1 if why else TRIES):  # another thread may have drawn
-            if not why and before == drawn_so_far(x):
-                return
-            before = drawn_so_far(x)
-            with watching_draws(self.model, x) as drew:
-                try:
-                    self._pass(x, y, self.draws(x))
-                except CannotDraw as error:
-                    why = str(error)
-        if not why:
+            frames = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
+            modules = {id(module): (name, module) for name, module in self.model.named_modules()}
+            under_way = [modules[id(part)] for part in frames if id(part) in modules]
+            name, module = under_way[-1] if under_way else ("", None)
+            who = "the loss, or a hook," if module is None else f"{name or 'its forward'} ({type(module).__name__})"
+            raise InputError(f"model: {who} {error}") from None
+        for _ in range(TRIES):  # another thread may have drawn
             if before == drawn_so_far(x):
                 return
-            why = f"draws random numbers that are not a record's own, where PyTorch does not show it; {REMEDY}"
-        who = "the loss, or a hook," if not drew else f"{drew[0][0] or 'its forward'} ({type(drew[0][1]).__name__})"
-        raise InputError(f"model: {who} {why}")
+            before = drawn_so_far(x)
+            self._pass(x, y, self.draws(x))
+        if before != drawn_so_far(x):
+            raise InputError(
+                f"model: draws random numbers that are not a record's own, where PyTorch does not show it; {REMEDY}"
+            )
 
     def _along(self) -> dict[int, int]:
         """Dimension of records by number in what is seen: the one that is as long as the batch, whatever its length. Refuse

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,97 +49,86 @@ def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> G
     """Rule for a module without one of its own: its vector-Jacobian product at each record."""
     bare = _WithoutHooks(call.module)
     parameters = {name: value for name, value in bare.named_parameters() if value.requires_grad}
-    outputs = [
-        (place, output.detach(), gradient)
-        for place, output, gradient in zip(call.places, call.outputs, call.gradients, strict=True)
+    dtype = next(iter(parameters.values())).dtype
+    cotangents = {
+        place: gradient.to(dtype)
+        for place, gradient in zip(call.places, call.gradients, strict=True)
         if gradient is not None
-    ]
-    if not outputs:
+    }
+    if not cotangents:
         return
-    if any(output.ndim == 0 or len(output) != records for _, output, _ in outputs):
-        raise _not_by_record(call.module)
+    arguments = tree_map(partial(_in_precision, dtype=dtype), (call.inputs, call.keywords))
+    if any(value.ndim == 0 or len(value) != records for value in _tensors((arguments, cotangents))):
+        raise InputError(
+            f"model: a {type(call.module).__name__} saw or gave a tensor without one row a record; dimension 0 must be the"
+            " record"
+        )
 
     def of_record(arguments: tuple[Any, dict[str, Any]], cotangents: list[Tensor]) -> dict[str, Tensor]:
         def forward(values: dict[str, Tensor]) -> list[Tensor]:
             inputs, keywords = tree_map(_as_batch, arguments)
             flat, _ = tree_flatten(functional_call(bare, values, tuple(inputs), keywords))
-            return [flat[place] for place, _, _ in outputs]
+            return [flat[place] for place in places]
 
-        backward = vjp(forward, parameters)[1]
-        return backward([cotangent.unsqueeze(0) for cotangent in cotangents])[0]
+        return vjp(forward, parameters)[1]([cotangent.unsqueeze(0) for cotangent in cotangents])[0]
 
-    dtype = next(iter(parameters.values())).dtype
-    arguments = tree_map(lambda value: _in_precision(value, dtype), (call.inputs, call.keywords))
-    outputs = [(place, output, _in_precision(gradient, dtype)) for place, output, gradient in outputs]
-    leaves, _ = tree_flatten(arguments)
-    if any(isinstance(value, Tensor) and (value.ndim == 0 or len(value) != records) for value in leaves):
-        raise _not_by_record(call.module)
-    axes = tree_map(lambda value: 0 if isinstance(value, Tensor) else None, arguments)
-    per_record = _vectorised(
-        of_record,
-        (axes, 0),
-        (arguments, [gradient for _, _, gradient in outputs]),
-        parameters,
-        call.module,
-        None if call.keys is None else (call.keys, call.first),
-    )
+    places = list(cotangents)
+    operands = (arguments, list(cotangents.values()))
+    per_record = _vectorised(of_record, operands, records, parameters, call.module, call.keys, call.first)
     for name, value in per_record.items():
         yield parameters[name], 0, value
 
 
 def whole_model(
     model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, keys: Tensor | None = None
-) -> Iterator[tuple[str, Tensor]]:
-    """Per-record gradients ``(batch, *shape)`` of every parameter that is not frozen, one after the other, by name."""
-    parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+) -> Gradients:
+    """Per-record gradients of every parameter that is not frozen, one after the other."""
+    parameters: dict[str, Tensor] = {name: value for name, value in model.named_parameters() if value.requires_grad}
 
-    def of_record(values: dict[str, Tensor], record: Tensor, label: Tensor) -> Tensor:
-        return loss(functional_call(model, values, record.unsqueeze(0)), label.unsqueeze(0)).sum()
+    def of_record(record: Tensor, label: Tensor) -> dict[str, Tensor]:
+        def forward(values: dict[str, Tensor]) -> Tensor:
+            return loss(functional_call(model, values, record.unsqueeze(0)), label.unsqueeze(0)).sum()
 
-    drawn = None if keys is None else (keys, 0)
-    per_record = _vectorised(grad(of_record), (None, 0, 0), (parameters, x, y), parameters, model, drawn)
-    yield from per_record.items()
+        return grad(forward)(parameters)
+
+    for name, value in _vectorised(of_record, (x, y), len(x), parameters, model, keys, 0).items():
+        yield parameters[name], 0, value
 
 
 def _vectorised(
     function: Callable[..., dict[str, Tensor]],
-    axes: tuple[Any, ...],
     arguments: tuple[Any, ...],
-    parameters: dict[str, nn.Parameter],
+    records: int,
+    parameters: Mapping[str, Tensor],
     module: nn.Module,
-    drawn: tuple[Tensor, int] | None,
+    keys: Tensor | None,
+    first: int,
 ) -> dict[str, Tensor]:
-    """Map over records, some at a time; what they ``drawn`` before, by keys and number of the first draw, is drawn again."""
+    """Map over records, some at a time; those with ``keys`` draw again what they drew, from the ``first`` draw on."""
     size = sum(value.numel() for value in parameters.values())
-    records = len(next(value for value in tree_flatten(arguments[-1])[0] if isinstance(value, Tensor)))
-    chunk = next(pieces(records, CHUNK // size)).stop
+    axes = tree_map(lambda value: 0 if isinstance(value, Tensor) else None, arguments)
+    mapped = vmap(function, in_dims=axes, randomness="error" if keys is None else "different")
+    parts = []
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "There is a performance drop")  # slow is what this path is
-            if drawn is None:
-                results = vmap(function, in_dims=axes, chunk_size=chunk)(*arguments)
-            else:
-                keys, first = drawn
-                mapped = vmap(function, in_dims=axes, randomness="different")
-                parts = []
-                for start in range(0, len(keys), chunk):
-                    rows = slice(start, start + chunk)
-                    with Draws(keys[rows], first=first, mapped=True):
-                        parts.append(mapped(*_rows(arguments, axes, rows)))
-                results = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-            return {name: value.detach() for name, value in results.items()}
+            for rows in pieces(records, CHUNK // size):
+                with nullcontext() if keys is None else Draws(keys[rows], first=first, mapped=True):
+                    parts.append(mapped(*tree_map(partial(_of_rows, rows=rows), arguments)))
     except Exception as error:  # whatever the module's own code raises
         raise InputError(
             f"model: torch.func cannot take a {type(module).__name__} one record at a time ({first_line(error)}); use"
             " modules with a rule of their own"
         ) from error
+    return {name: torch.cat([part[name] for part in parts]).detach() for name in parts[0]}
 
 
-def _rows(arguments: tuple[Any, ...], axes: tuple[Any, ...], rows: slice) -> list[Any]:
-    return [
-        value if axis is None else tree_map(lambda part: part[rows] if isinstance(part, Tensor) else part, value)
-        for value, axis in zip(arguments, axes, strict=True)
-    ]
+def _tensors(tree: Any) -> list[Tensor]:
+    return [value for value in tree_flatten(tree)[0] if isinstance(value, Tensor)]
+
+
+def _of_rows(value: Any, rows: slice) -> Any:
+    return value[rows] if isinstance(value, Tensor) else value
 
 
 def _in_precision(value: Any, dtype: torch.dtype) -> Any:
@@ -148,38 +139,33 @@ def _as_batch(value: Any) -> Any:
     return value.unsqueeze(0) if isinstance(value, Tensor) else value
 
 
-def _not_by_record(module: nn.Module) -> InputError:
-    return InputError(
-        f"model: a {type(module).__name__} saw or gave a tensor without one row a record; dimension 0 must be the record"
-    )
-
-
 def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradients:
     """Rule for RNN, GRU and LSTM, and for their cells: a layer of one step. Tensors are ``(time, batch, ...)`` within it."""
     module = call.module
-    sequence = isinstance(call.module, nn.RNNBase)
+    sequence = isinstance(module, nn.RNNBase)
+    dtype = next(module.parameters()).dtype  # what comes in may be narrower, under autocast
     arrived = {place: value for place, value in zip(call.places, call.gradients, strict=True) if value is not None}
     if not arrived:
         return
-    inputs, states = _arguments(call)
-    if sequence and (not isinstance(inputs, Tensor) or inputs.ndim != 3):
-        raise InputError(f"model: a {type(module).__name__} saw other than a batch of sequences of one length")
-    if getattr(module, "proj_size", 0):
-        raise InputError(f"model: {type(module).__name__} with proj_size has no per-record rule; use proj_size=0")
+    inputs, state = call.inputs if len(call.inputs) > 1 else (call.inputs[0], call.keywords.get("hx"))
 
     def time_first(values: Tensor) -> Tensor:
-        values = values.detach().to(inputs.dtype) if sequence else values.detach().to(inputs.dtype)[None]
+        values = values.detach().to(dtype) if sequence else values.detach().to(dtype)[None]
         return values.transpose(0, 1) if getattr(module, "batch_first", False) else values
 
-    along = [time_first(inputs)]  # what the first layer sees, and what each of them gives
-    if along[0].ndim != 3 or along[0].shape[1] != records:
+    along = (
+        [time_first(inputs)] if isinstance(inputs, Tensor) else []
+    )  # the first layer's inputs, and each one's outputs
+    if not along or along[0].ndim != 3 or along[0].shape[1] != records or getattr(module, "proj_size", False):
         raise InputError(
-            f"model: a {type(module).__name__} saw other than one row a record; dimension 0 of what the model is given must"
-            " be the record"
+            f"model: a {type(module).__name__} has proj_size, or saw other than one row, or one sequence of one length, a"
+            " record; leave proj_size and packing out, and let dimension 0 of what the model is given be the record"
         )
-    kind = _kind(module)
+    states = [value.to(dtype) for value in ([state] if isinstance(state, Tensor) else state or ())]
+    kind = type(module).__name__.removesuffix("Cell").lower()  # as the function of torch is called
+    kind = f"rnn_{module.nonlinearity}" if kind == "rnn" else kind
     layers = _layers(module)
-    zero = inputs.new_zeros(())
+    zero = along[0].new_zeros(())
     shape = (len(layers), len(layers[0]), records, layers[0][0][1].shape[1])
     starts = [value.reshape(shape) for value in states] or [zero.expand(shape)] * 2
     for layer, directions in enumerate(layers):
@@ -211,12 +197,6 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
         wanted = sum(below, zero)
 
 
-def _kind(module: nn.Module) -> str:
-    """Name of the function of torch."""
-    name = type(module).__name__.removesuffix("Cell").lower()
-    return f"rnn_{module.nonlinearity}" if name == "rnn" else name
-
-
 def _layers(module: nn.Module) -> list[list[list[nn.Parameter]]]:
     """Of each direction of each layer: weights of inputs and of the hidden state, and biases of both if there are any."""
     if isinstance(module, nn.RNNBase):
@@ -244,18 +224,15 @@ def _through_time(
     end: list[Tensor],
     space: Workspace,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Hidden states before each step; and gradients at products of inputs, and of those states, ``(batch, time, gates)``.
-
-    For one direction of a layer, from what it saw and gave, and the loss's ``wanted`` gradient at that and at the ``end``.
-    A gate's gradient is a slope times that at a state. Slopes of all times come first, since hidden states are known.
-    """
+    """Hidden states before each step; and gradients at products of inputs, and of those states, ``(batch, time, gates)``:
+    a slope times the gradient at a state. Slopes of all times come first, since hidden states are known."""
     weights = [value.detach() for value in parameters]
     (time, batch, width) = gave.shape
     inner = seen.shape[2]
-    both = space.take("both", (time, batch, inner + width), gave.dtype, gave.device)
+    both = space.take("both", (time, batch, inner + width), gave)
     both[:, :, :inner], both[0, :, inner:], both[1:, :, inner:] = seen, start[0], gave[:-1]
     earlier, back = both[:, :, inner:], weights[1]
-    gates = space.take("slopes", (time, batch, 1 if kind.startswith("rnn") else 4, width), gave.dtype, gave.device)
+    gates = space.take("slopes", (time, batch, 1 if kind.startswith("rnn") else 4, width), gave)
     if kind == "rnn_tanh":
         torch.sub(1, gave.square(), out=gates[:, :, 0])
     elif kind == "rnn_relu":
@@ -281,7 +258,7 @@ def _through_time(
     at_hidden = turned.flatten(2)[:, :, : len(back)]
     if kind != "gru":
         return earlier, at_hidden, at_hidden
-    place = space.take("slopes", (batch, time, 3, width), gave.dtype, gave.device)
+    place = space.take("slopes", (batch, time, 3, width), gave)
     return earlier, torch.cat([turned[:, :, :2], turned[:, :, 3:]], 2, out=place).flatten(2), at_hidden
 
 
@@ -292,13 +269,12 @@ _sigmoid, _tanh = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 def _slopes_of_lstm(
     weights: list[Tensor], both: Tensor, start: Tensor, slopes: Tensor, space: Workspace
 ) -> tuple[Tensor, Tensor]:
-    """Write what a gradient at the memory, or for the last gate at the hidden state, is multiplied by to be that at a gate,
-    for all times at once. Returns, by time, what it is multiplied by to be that at the memory before, and what one at the
-    state is multiplied by to be that at the memory."""
+    """Write what a gradient at the memory, or for the last gate at the hidden state, is multiplied by to be that at a gate.
+    Returns, by time, the factors to the memory before, and from the state to the memory."""
     gates = _gates(weights, both, space)
     cell = space.fill("state", gates[:, :, 2]).tanh_()
     enter, forget, _, leave = gates.sigmoid_().unbind(2)  # of all at once: on parts it takes four times as long
-    memory = space.take("memory", (len(both) + 1, *start.shape), start.dtype, start.device)
+    memory = space.take("memory", (len(both) + 1, *start.shape), start)
     memory[0] = start
     torch.mul(enter, cell, out=memory[1:])
     for before, now, kept in zip(memory, memory[1:], forget, strict=False):
@@ -330,15 +306,8 @@ def _gates(weights: list[Tensor], both: Tensor, space: Workspace) -> Tensor:
     """What goes into four gates at all times, ``(time, batch, 4, width)``: products of inputs and hidden states."""
     weight = torch.cat(weights[:2], 1)
     bias = sum(weights[2:], weights[0].new_zeros(1))
-    gates = space.take("gates", (both.shape[0] * both.shape[1], len(weight)), weight.dtype, weight.device)
+    gates = space.take("gates", (both.shape[0] * both.shape[1], len(weight)), weight)
     return torch.addmm(bias, both.flatten(0, 1), weight.T, out=gates).view(*both.shape[:2], 4, -1)
-
-
-def _arguments(call: Call) -> tuple[Tensor, list[Tensor]]:
-    inputs, state = call.inputs if len(call.inputs) > 1 else (call.inputs[0], call.keywords.get("hx"))
-    dtype = next(call.module.parameters()).dtype  # what comes in may be narrower, under autocast
-    states = [] if state is None else [state] if isinstance(state, Tensor) else state
-    return inputs.to(dtype) if isinstance(inputs, Tensor) else inputs, [value.to(dtype) for value in states]
 
 
 Gradients = Iterator[tuple[Tensor, int, Tensor]]
@@ -561,12 +530,7 @@ def embedding(call: Call, records: int, _room: Room, _space: Workspace) -> Gradi
 
 def rule_of(module: nn.Module) -> Rule:
     """The rule for a kind of module: exactly of that class, since a subclass may compute something else."""
-    return _RULES[type(module)] if has_rule(module) else by_torch_func
-
-
-def has_rule(module: nn.Module) -> bool:
-    """True if a rule exists that need not call the module again."""
-    return type(module) in _RULES and "forward" not in vars(module)
+    return by_torch_func if "forward" in vars(module) else _RULES.get(type(module), by_torch_func)
 
 
 def _batch(module: nn.Module, inputs: Tensor, records: int) -> Tensor:

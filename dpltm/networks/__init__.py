@@ -144,13 +144,8 @@ class ModelSpec(Network):
     """
 
     def __post_init__(self) -> None:
-        if not isinstance(self.text, str):
-            raise InputError(f"model {self.text!r:.40} is not a text")
-        if len(self.text) > MAX_NAME_LENGTH:
-            raise InputError(
-                f"`model`: a name of {len(self.text):,} characters, more than the {MAX_NAME_LENGTH:,} that are taken; it"
-                f" starts {self.text[:20]!r}"
-            )
+        if not isinstance(self.text, str) or len(self.text) > MAX_NAME_LENGTH:
+            raise InputError(f"`model`: {self.text!r:.40} is not a name of at most {MAX_NAME_LENGTH:,} characters")
         name = self.name
         for what, size, most in (("features", self.features, MAX_FEATURES), ("classes", self.classes, MAX_WIDTH)):
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= most:
@@ -200,27 +195,20 @@ class ModelSpec(Network):
 
 
 def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
-    """The network of the same layers as ``spec`` with these parameters; InputError if more than widths differs."""
-    name = spec.name
-    before = spec.shapes()
+    """The network of the same layers as ``spec`` with these parameters, which differ in widths alone."""
+    name, before = spec.name, spec.shapes()
     widths = list[int]()
-    try:
-        for place, width in enumerate(name.widths):
-            wider = replace(name, explicit=(*name.widths[:place], width + 1, *name.widths[place + 1 :]))
-            sizes = (
-                shapes[parameter][axis]
-                for parameter, shape in wider.shapes(spec.features, spec.classes).items()
-                for axis, size in enumerate(shape)
-                if size == before[parameter][axis] + 1
-            )
-            widths.append(next(sizes))
-        usual = not name.projected and tuple(widths) == name.kind.usual(name.sizes)
-        candidate = replace(spec, text=str(replace(name, explicit=None if usual else tuple(widths))))
-    except (KeyError, IndexError):
-        candidate = None
-    if candidate is None or list(candidate.shapes().items()) != list(shapes.items()):
-        raise InputError(f"model: no widths of {spec.text} give parameters of these shapes; it is another network")
-    return candidate
+    for place, width in enumerate(name.widths):  # that of the sizes that grow with it
+        wider = replace(name, explicit=(*name.widths[:place], width + 1, *name.widths[place + 1 :]))
+        sizes = (
+            shapes[parameter][axis]
+            for parameter, shape in wider.shapes(spec.features, spec.classes).items()
+            for axis, size in enumerate(shape)
+            if size == before[parameter][axis] + 1
+        )
+        widths.append(next(sizes))
+    usual = not name.projected and tuple(widths) == name.kind.usual(name.sizes)
+    return replace(spec, text=str(replace(name, explicit=None if usual else tuple(widths))))
 
 
 def for_tables(tables: tuple[int, ...]) -> tuple[str, ...]:
@@ -268,8 +256,6 @@ def _kind(text: str) -> NetworkKind:
             f"`model`: {text!r:.80} names code, which generate, select, train, tune, run of three stages, evaluate, predict"
             " and tickets transfer take; here name a kind of network"
         )
-    if text.endswith(".py"):
-        raise InputError(f"`model`: {text!r:.80} is a file of code; say what in it is the network, as FILE.py:NAME")
     if (reason := instead(f"--model {name}")) is not None:
         raise InputError(f"`model` {name}{reason}")
     if name not in KINDS:

@@ -165,8 +165,7 @@ def total_score(
     parts = list[Tensor]()
     present = torch.ones(len(y), dtype=torch.bool, device=y.device) if valued else y != ABSENT
     if not chunk:
-        chunk = scored_rows(model, x[:1]) if alike and len(x) else CHUNK
-        chunk = rows_alike(model, x[:1], chunk) if alike and len(x) else chunk
+        chunk = rows_alike(model, x[:1], scored_rows(model, x[:1])) if alike and len(x) else CHUNK
     for of_chunk, labels in zip(outputs(model, x, chunk, alike=alike), y[present].split(chunk), strict=True):
         if score is None:
             parts.append(STEP * (of_chunk.argmax(1) == labels).long())
@@ -270,15 +269,10 @@ def _squares(network: Network) -> str:
 
 def check_priced(metric: str | None) -> None:
     """Raise InputError for a metric whose sensitivity on private records is not bounded: one record can move all pairs."""
-    if metric == "r2":
+    if metric in ("r2", "auc"):
         raise InputError(
-            "`metric`: r2 divides by the variance of private targets, so it has no price here; take rmse or mae, or"
-            " measure on records that are not protected"
-        )
-    if metric == "auc":
-        raise InputError(
-            "`metric`: auc compares every record with all others, so on private records it has no price here; take"
-            " balanced-accuracy, or measure on records that are not protected"
+            f"`metric`: {metric} compares every record with all others, so it has no price on private ones; take rmse or mae"
+            " of numbers, balanced-accuracy of classes, or measure on records that are not protected"
         )
 
 

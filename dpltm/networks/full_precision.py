@@ -11,29 +11,41 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import Any
 
 import torch
 
-T = TypeVar("T")
+_SWITCHES = {
+    "float32_matmul_precision": "highest",
+    "backends.cudnn.allow_tf32": False,
+    **{
+        f"backends.{operator}.fp32_precision": "ieee"
+        for operator in ("cuda.matmul", "cudnn.conv", "cudnn.rnn", "mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn")
+    },
+    # partial sums in the narrow type of the operands
+    "backends.cuda.matmul.allow_fp16_reduced_precision_reduction": False,
+    "backends.cuda.matmul.allow_bf16_reduced_precision_reduction": False,
+    "backends.cuda.matmul.allow_fp16_accumulation": False,
+    "backends.cudnn.deterministic": True,
+    "backends.cudnn.benchmark": False,
+    "backends.mha.fastpath_enabled": False,
+}
+"""Settings of torch that may round products, or choose how they are taken, and how none does. The first two are older than
+those of operators, which torch writes when these are written, and so come first."""
 
-FULL = ("ieee", "none")
-"""Settings of an operator that round no operand; ``none`` says nothing, and nothing is rounded by itself."""
+FINE = "none"
+"""What an operator says that was not set: nothing is rounded by itself."""
 
-_OPERATORS = tuple(
-    (backend, name)
-    for backend, names in (("cuda", ("matmul",)), ("cudnn", ("conv", "rnn")), ("mkldnn", ("matmul", "conv", "rnn")))
-    for name in names
-)
-_SWITCHES = (
-    (torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False),
-    (torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
-    (torch.backends.cuda.matmul, "allow_fp16_accumulation", False),
-    (torch.backends.cudnn, "deterministic", True),
-    (torch.backends.cudnn, "benchmark", False),
-)
-"""Switches of CUDA matrix products (partial sums in the narrow type of the operands), and of cuDNN's choice of
-algorithms."""
+
+@cache
+def _access(switch: str) -> tuple[Callable[[], Any], Callable[[Any], object]]:
+    """What reads a setting, and what writes it; AttributeError for one that this torch does not have."""
+    place, _, name = switch.rpartition(".")
+    owner = attrgetter(place)(torch) if place else torch
+    if hasattr(owner, f"get_{name}"):
+        return getattr(owner, f"get_{name}"), getattr(owner, f"set_{name}")
+    return partial(getattr, owner, name), partial(setattr, owner, name)
 
 
 _lock = threading.Lock()
@@ -74,9 +86,23 @@ def full_precision() -> Iterator[None]:
 
 
 def _exact() -> Callable[[], None]:
-    settings = _Settings()
-    settings.turn_off()
-    return settings.restore
+    found = []
+    for switch, exact in _SWITCHES.items():
+        # an older one cannot be read where a program has said different things of two operators by newer ones: then these
+        # alone are written
+        with contextlib.suppress(AttributeError, RuntimeError):
+            read, write = _access(switch)
+            found.append((read, write, read(), exact))
+    for _, write, value, exact in found:
+        if value not in (exact, FINE):
+            write(exact)
+
+    def restore() -> None:
+        for read, write, value, _ in found:
+            if read() != value:
+                write(value)
+
+    return restore
 
 
 @contextlib.contextmanager
@@ -126,60 +152,3 @@ def _in_order() -> Callable[[], None]:
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True)
     return partial(torch.use_deterministic_algorithms, enabled, warn_only=warns)
-
-
-class _Settings:
-    """The settings as found. torch keeps two sets of switches that write to each other. The older ones cannot be read
-    where a program has used the newer ones to say different things of two operators; then the newer ones alone are
-    written."""
-
-    def __init__(self) -> None:
-        self._matmul = _read(torch.get_float32_matmul_precision)
-        self._cudnn = _read(lambda: bool(torch.backends.cudnn.allow_tf32))
-        self._operators = [(operator, operator.fp32_precision) for operator in _operators()]
-        self._fast_attention = torch.backends.mha.get_fastpath_enabled()
-        self._switches = [
-            switch for switch in _SWITCHES if bool(getattr(switch[0], switch[1], switch[2])) is not switch[2]
-        ]
-
-    def turn_off(self) -> None:
-        if self._matmul not in (None, "highest"):
-            torch.set_float32_matmul_precision("highest")
-        if self._cudnn:
-            torch.backends.cudnn.allow_tf32 = False
-        for operator, precision in self._operators:
-            if precision not in FULL:
-                operator.fp32_precision = "ieee"
-        torch.backends.mha.set_fastpath_enabled(False)
-        for owner, name, wanted in self._switches:
-            setattr(owner, name, wanted)
-
-    def restore(self) -> None:
-        if self._matmul is not None and self._matmul != "highest":
-            torch.set_float32_matmul_precision(self._matmul)
-        if self._cudnn:
-            torch.backends.cudnn.allow_tf32 = True
-        for operator, precision in self._operators:
-            if operator.fp32_precision != precision:
-                operator.fp32_precision = precision
-        torch.backends.mha.set_fastpath_enabled(self._fast_attention)
-        for owner, name, wanted in self._switches:
-            setattr(owner, name, not wanted)
-
-
-@cache
-def _operators() -> list[Any]:
-    """The newer switches, one an operator; none in a torch that has only the older ones."""
-    operators = []
-    for backend, name in _OPERATORS:
-        operator = getattr(getattr(torch.backends, backend), name, None)
-        if operator is not None and hasattr(operator, "fp32_precision"):
-            operators.append(operator)
-    return operators
-
-
-def _read(setting: Callable[[], T]) -> T | None:
-    try:
-        return setting()
-    except RuntimeError:  # the newer switches say what the older one has no word for
-        return None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from dpltm.errors import InputError
 from dpltm.networks.full_precision import seeded
@@ -105,22 +106,36 @@ def _initialise(model: nn.Module, generator: torch.Generator) -> None:
             nn.init.zeros_(parameter)
 
 
-_BATCH_NORM = nn.modules.batchnorm._BatchNorm
+def check_layers(model: nn.Module, where: str = "model:") -> None:
+    """Raise InputError for layers and parameters that no record's own gradient can be had of, however they are used."""
+    for name, part in (*model.named_modules(), *model.named_parameters()):
+        if why := _of_module(part) if isinstance(part, nn.Module) else _of_parameter(part):
+            raise InputError(f"{where} {name or type(part).__name__} {why}")
+    if len(devices := {value.device for value in (*model.parameters(), *model.buffers())}) > 1:
+        raise InputError(f"{where} is on several devices ({', '.join(sorted(map(str, devices)))}); move it to one")
 
 
-def check_batch_norm(model: nn.Module) -> None:
-    """Raise InputError for a normalisation that mixes records, or keeps statistics of them.
+def _of_module(module: nn.Module) -> str:
+    if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
+        return "is compiled, which hides its layers; give the module itself"
+    if type(module).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel"):
+        return f"is wrapped in {type(module).__name__}; give the module itself, since ranks share the work"
+    # in evaluation mode, with running statistics, it is an affine map of each record by itself
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
+        return (
+            "is a batch normalisation: it mixes records, and no bound would hold; put nn.GroupNorm in its place, or call"
+            " eval() on it where it has running statistics"
+        )
+    if getattr(module, "track_running_stats", False) and module.training:
+        return "keeps statistics of records outside the ledger; use track_running_stats=False"
+    return ""
 
-    In evaluation mode, with running statistics, it is an affine map of each record by itself.
-    """
-    for name, module in model.named_modules():
-        where = f"model: {name or type(module).__name__}"
-        if isinstance(module, _BATCH_NORM) and (module.training or module.running_mean is None):
-            raise InputError(
-                f"{where} is a batch normalisation"
-                + (" in training mode" if module.training else " without running statistics")
-                + ": it mixes records, and no bound would hold; put nn.GroupNorm in its place"
-                + (", or call eval() on it to keep its running statistics" if module.running_mean is not None else "")
-            )
-        if getattr(module, "track_running_stats", False) and module.training:
-            raise InputError(f"{where} keeps statistics of records outside the ledger; use track_running_stats=False")
+
+def _of_parameter(value: nn.Parameter) -> str:
+    if isinstance(value, UninitializedParameter):
+        return "is lazy and has no shape yet; run made-up records through it"
+    if type(value).__name__ == "DTensor":  # by name: the class takes half a second to import
+        return "is split among ranks; leave the model whole on each, since ranks share the work"
+    if any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True)):
+        return "has coordinates that share memory (expand); use clone()"
+    return ""

@@ -5,6 +5,7 @@ A layout is data. It is read, compared and shown; nothing in it is ever followed
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -169,29 +170,29 @@ class Layout(Network):
         """Raise InputError for a layout that no module has, or that is too large."""
         shapes = self.parameter_shapes
         names = [part.name for part in self.parts]
-        if (self.classes == 0) != (self.labels is not None):
-            raise InputError(f"{where} has classes, though its labels are no class numbers")
-        if names and sum(part.size for part in self.parts) != self.features:
-            raise InputError(f"{where} takes records whose parts are not their {self.features} values")
-        if len({*names}) < len(names) or not all(map(str.isidentifier, names)):
-            raise InputError(f"{where} takes parts of records that have no names of arguments, or one twice")
-        if not shapes or len(shapes) + len(self.buffers) > MAX_TENSORS or shapes.keys() & self.buffers.keys():
-            raise InputError(f"{where} has no parameters, more than {MAX_TENSORS:,} tensors, or a name twice")
+        sizes = [math.prod(self.record_shape), *([sum(part.size for part in self.parts)] if self.parts else [])]
         weights = self.parameters + sum(math.prod(buffer.shape) for buffer in self.buffers.values())
-        if weights > MAX_WEIGHTS:
-            raise InputError(f"{where} has {weights:,} weights, more than the {MAX_WEIGHTS:,} that are taken")
-        if math.prod(self.record_shape) != self.features:
-            raise InputError(f"{where} takes records of shape {self.record_shape}, not of {self.features} values")
-        if not {*self.frozen} < shapes.keys() or not {*self.prunable} <= shapes.keys() - {*self.frozen}:
-            raise InputError(f"{where}: frozen or prunable names parameters that there are none of")
-        if any(len(shapes[name]) < 2 for name in self.prunable):
-            raise InputError(f"{where}: only weights of two and more dimensions can be pruned")
-        try:
-            holder = holder_of(self, "meta")
-        except (KeyError, ValueError, TypeError, AttributeError):
-            raise InputError(f"{where}: names of parameters that no module has") from None
-        if list(dict(holder.named_parameters())) != list(shapes):
-            raise InputError(f"{where}: names of parameters in an order that no module has")
+        trained = shapes.keys() - {*self.frozen}
+        for wrong, what in (
+            ((self.classes == 0) != (self.labels is not None), "classes, though its labels are no class numbers"),
+            ({*sizes} != {self.features}, f"records whose shape, or parts, are not their {self.features} values"),
+            (len({*names}) < len(names) or not all(map(str.isidentifier, names)), "parts with no name, or one twice"),
+            (len(shapes) + len(self.buffers) > MAX_TENSORS, f"more than {MAX_TENSORS:,} tensors"),
+            (shapes.keys() & self.buffers.keys(), "a name twice"),
+            (weights > MAX_WEIGHTS, f"{weights:,} weights, more than the {MAX_WEIGHTS:,} that are taken"),
+            (
+                not trained or not {*self.frozen} <= shapes.keys(),
+                "no parameter that is trained, or frozen ones unknown",
+            ),
+            (not {*self.prunable} <= trained, "prunable weights that are unknown, or frozen"),
+            (any(len(shapes.get(name, ())) < 2 for name in self.prunable), "prunable weights of one dimension"),
+        ):
+            if wrong:
+                raise InputError(f"{where} has {what}")
+        with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError):
+            if list(dict(holder_of(self, "meta").named_parameters())) == list(shapes):
+                return
+        raise InputError(f"{where} has names of parameters that no module has, or in an order that none has")
 
 
 def _need(value: T, fits: bool) -> T:

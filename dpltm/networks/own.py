@@ -24,12 +24,11 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
 
 from dpltm import __version__
 from dpltm.errors import InputError, did_you_mean, first_line
 from dpltm.networks import MAX_NAME_LENGTH, Batch, names_code
-from dpltm.networks.layers import check_batch_norm
+from dpltm.networks.layers import check_layers
 from dpltm.networks.layout import DTYPES, StartProvenance
 from dpltm.networks.state import check_names, persistent_buffers
 from dpltm.privacy.entry import Lineage
@@ -88,15 +87,10 @@ class OwnModel:
         """
         declared = self.start_provenance
         handed_in = has_start or isinstance(self.code, nn.Module)
-        if declared == "private":
+        if declared not in (None, "data-free", "public") or (declared and self.start_lineage is not None):
             raise InputError(
-                "`start_provenance`: weights that were trained on private records with no mechanism certify nothing; give"
-                " the `start_lineage` of the run that they are from, or train with PrivateLoop(provenance='private')"
+                "start_provenance", declared, "data-free or public; of a run, give its `start_lineage` alone"
             )
-        if declared not in (None, "data-free", "public"):
-            raise InputError("start_provenance", declared, "data-free or public")
-        if declared is not None and self.start_lineage is not None:
-            raise InputError("`start_provenance`, `start_lineage`: give one of them")
         if declared is not None or self.start_lineage is not None:
             return cast(StartProvenance, declared or "lineage")
         if handed_in or not _is_drawn(module, again()):
@@ -139,17 +133,15 @@ def own_model(code: Any, **settings: Any) -> OwnModel:
     if not isinstance(code, (nn.Module, str)) and not callable(code):
         raise InputError("model", code, "the name of a network, a torch.nn.Module, its class, or a factory of one")
     text, digest = settings.pop("text", None), settings.pop("source_sha256", None)
-    if text is None and isinstance(code, str):
-        text = code
-    elif text is None:
-        text, digest = _described(code)
+    if text is None:
+        text, digest = (code, None) if isinstance(code, str) else _described(code)
     if len(text) > MAX_NAME_LENGTH or not text.isprintable():
         raise InputError(f"`model`: {text!r:.80} is no printable name of at most {MAX_NAME_LENGTH:,} characters")
     for name in ("loss", "score", "inputs"):
         if settings.get(name) is not None and not callable(settings[name]):
             raise InputError(name, settings[name], "a function")
     for name in ("freeze", "prunable"):
-        if name in settings and settings[name] is not None:
+        if settings.get(name) is not None:
             settings[name] = _patterns(name, settings[name])
     if isinstance(settings.get("start"), str):
         settings["start"] = Path(settings["start"])
@@ -202,9 +194,7 @@ def _fitting(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> di
     wanted = dict(module.named_parameters()) | persistent_buffers(module)
     first = {id(value): name for name, value in module.named_parameters()}
     aliases = {name: first[id(value)] for name, value in module.named_parameters(remove_duplicate=False)}
-    values: dict[str, Tensor] = {}
-    for name, value in weights.items():
-        values.setdefault(aliases.get(name, name), value)
+    values = {aliases.get(name, name): value for name, value in weights.items()}
     wrong = {
         "missing": [name for name in wanted if name not in values],
         "additional": [name for name in values if name not in wanted],
@@ -257,30 +247,22 @@ def _is_fixed(value: Tensor, other: Tensor) -> bool:
 def check_module(module: nn.Module, text: str) -> None:
     """Raise InputError for a module that dpltm cannot take, whatever the records."""
     where = f"`model`: {text}"
-    for name, part in module.named_modules():
-        if isinstance(part, torch.jit.ScriptModule) or hasattr(part, "_orig_mod"):
-            raise InputError(f"{where}: {name or 'it'} is compiled, which hides its layers; give the module itself")
-    if "forward" in vars(module):
-        raise InputError(f"{where} has a forward of its own as an attribute; define it in the class")
-    if module._forward_pre_hooks or module._forward_hooks:
-        raise InputError(f"{where} has hooks; do in its forward what they do")
+    check_layers(module, f"{where}:")
+    if "forward" in vars(module) or module._forward_pre_hooks or module._forward_hooks:
+        raise InputError(
+            f"{where} has hooks, or a forward as an attribute; define what they do in the class's forward"
+        )
     parameters = dict(module.named_parameters())
     if not parameters:
         raise InputError(f"{where} has no parameters")
-    buffers = persistent_buffers(module)
-    if len(devices := {value.device for value in (*parameters.values(), *buffers.values())}) > 1:
-        raise InputError(f"{where} is on several devices ({', '.join(sorted(map(str, devices)))}); move it to one")
     for name, value in parameters.items():
         if value.dtype != torch.float32:
             raise InputError(f"{where}: {name} is of {value.dtype}; parameters must be torch.float32 (module.float())")
-        if any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True)):
-            raise InputError(f"{where}: coordinates of {name} share memory (expand); use clone()")
         if not bool(value.isfinite().all()):
             raise InputError(f"{where}: {name} holds a weight that is not finite")
-    for name, buffer in buffers.items():
+    for name, buffer in persistent_buffers(module).items():
         if str(buffer.dtype).removeprefix("torch.") not in DTYPES:
             raise InputError(f"{where}: buffer {name} is of {buffer.dtype}; take one of {', '.join(DTYPES)}")
-    check_batch_norm(module)
 
 
 def plain(module: nn.Module) -> nn.Module:
@@ -296,9 +278,6 @@ def plain(module: nn.Module) -> nn.Module:
 def copied(module: nn.Module, text: str) -> nn.Module:
     """Return a copy on the processor, of the user's class, without gradients; InputError where it cannot be copied."""
     check_names(module, f"`model`: {text}")
-    for name, value in module.named_parameters():
-        if isinstance(value, UninitializedParameter):
-            raise InputError(f"`model`: {text}: {name} is lazy and has no shape yet; run made-up records through it")
     try:
         copied = copy.deepcopy(module)
     except Exception as error:  # of whatever the module holds

@@ -73,10 +73,6 @@ class OwnNetwork(Layout):
     own: OwnModel | None = None
     edited: bool = False
 
-    def __post_init__(self) -> None:
-        if self.own is not None and self.source_sha256 is None:
-            object.__setattr__(self, "source_sha256", self.own.source_sha256)
-
     @cached_property
     def identity(self) -> str:
         """Digest of its layout and outputs; and of its code as it is now, where that was edited: training may differ."""
@@ -177,10 +173,7 @@ class OwnNetwork(Layout):
                 return replace(draft, outputs=_Trial(draft, draft.build(0)).passed())
             except InputError as error:
                 failures.append(error)
-        ran = [error for error in failures if not isinstance(error, CodeError)]
-        if ran or len(failures) == 1:
-            raise (ran or failures)[-1]  # of the shape as it is stored, where both run
-        raise CodeError("; or ".join(map(str, failures))) from failures[0].__cause__
+        raise max(reversed(failures), key=lambda error: not isinstance(error, CodeError))  # rather where the code ran
 
     def with_code(self, model: OwnModel, values: Mapping[str, Tensor]) -> OwnNetwork:
         """Return the same network with its code at hand.
@@ -222,7 +215,6 @@ def for_records(model: OwnModel, dataset: Dataset) -> OwnNetwork:
     if isinstance(model.code, str):
         check_kind_takes(text, dataset)
         text = resolve(model.code, dataset.input_shape, dataset.input_tables)
-        ModelSpec(text, features, dataset.classes)
     draft = OwnNetwork(
         text=text,
         features=features,
@@ -231,18 +223,17 @@ def for_records(model: OwnModel, dataset: Dataset) -> OwnNetwork:
         tables=dataset.input_tables,
         labels=dataset.labels,
         parts=dataset.input_parts,
+        source_sha256=model.source_sha256,
         own=model if text == model.text else replace(model, code=text, text=text),
     )
     check_loss(draft)
     module = draft.new_module(0)
     draft = _laid_out(draft, module)
     first, second = weights_of(module), weights_of(draft.new_module(0))
-    if [(name, value.shape) for name, value in first.items()] != [
-        (name, value.shape) for name, value in second.items()
-    ]:
-        raise InputError(f"`model`: {text} gives another network each time: its parameters have other names or shapes")
-    if not all(torch.equal(value, second[name]) for name, value in first.items()):
-        raise InputError(f"`model`: {text} gives other weights under the same seed; draw them by torch's generator")
+    if [*first] != [*second] or not all(torch.equal(value, second[name]) for name, value in first.items()):
+        raise InputError(
+            f"`model`: {text} gives another network, or other weights, under the same seed; draw by torch's generator alone"
+        )
     start = model.given_start(module)
     provenance = model.provenance(module, lambda: draft.new_module(1), has_start=start is not None)
     lineage = model.start_lineage or NO_LINEAGE
@@ -267,31 +258,25 @@ def _shapes_of(module: nn.Module) -> dict[str, tuple[int, ...]]:
 
 def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, what: str) -> None:
     if list(mine.items()) != list(stored.items()):
-        wrong = next((name for name in (*stored, *mine) if mine.get(name) != stored.get(name)), "")
-        here, wanted = mine.get(wrong, "not there"), stored.get(wrong, "not there")
-        raise InputError(
-            f"`model`: {text} is another network than the one that this was made with: {what} {wrong} is {here}, and was"
-            f" {wanted}"
-            if wrong
-            else f"`model`: {text} has its {what}s in another order than the network that this was made with"
-        )
+        wrong = next((name for name in (*stored, *mine) if mine.get(name) != stored.get(name)), None)
+        here, wanted = mine.get(str(wrong), "not there"), stored.get(str(wrong), "not there")
+        difference = f"{what} {wrong} is {here}, and was {wanted}" if wrong else f"its {what}s are in another order"
+        raise InputError(f"`model`: {text} is another network than the one that this was made with: {difference}")
 
 
 class _Trial:
     """A network that is tried out on made-up records: what it gives for one must depend on that record alone."""
 
     def __init__(self, network: OwnNetwork, model: nn.Module) -> None:
-        self._network = network
-        self._model = model
-        self._x = network.made_up()
+        self._network, self._model = network, model
         self._states = states_of(model)
-        self._outputs = self._run(self._x)
+        self._outputs = _run(network, model, network.made_up())
 
     def passed(self) -> Tensor:
         """Return the outputs that are kept, ``(8, k)`` float32; InputError for a network that cannot be taken."""
         text = self._network.text
         self._check_outputs()
-        if not torch.equal(self._outputs, self._run(self._x, seed=1)):
+        if not torch.equal(self._outputs, _run(self._network, self._model, self._network.made_up(), seed=1)):
             raise InputError(
                 f"`model`: {text} gives another answer to the same records in evaluation mode; does it draw at random,"
                 " or keep a state?"
@@ -309,10 +294,8 @@ class _Trial:
 
     def check_apart(self, rows: int, fillings: Tensor | None = None) -> None:
         """Refuse a network whose outputs for a record, among so many, are not what it gives for the record alone."""
-        network = self._network
-        model = self._model
-        x = self._network.made_up(rows)
-        x = x.to(next(model.parameters()).device)
+        network, model = self._network, self._model
+        x = network.made_up(rows).to(next(model.parameters()).device)
 
         def sees(x: Tensor) -> Sights:
             return [Sight("the outputs", model(x))]
@@ -351,27 +334,14 @@ class _Trial:
             )
             yield short, long
 
-    def _run(self, x: Tensor, seed: int = 0) -> Tensor:
-        return _run(self._network, self._model, x, seed)
-
     def _check_outputs(self) -> None:
         network = self._network
         shape = tuple(self._outputs.shape)
-        classes = (RECORDS, network.classes)
-        if shape[:1] != (RECORDS,):
+        told = network.labels is not None or (network.loss is not None and network.score is not None)
+        if shape[:1] != (RECORDS,) or (not told and shape != (RECORDS, network.classes)):
             raise InputError(
-                f"`model`: {network.text} gives outputs of shape {shape} for {RECORDS} records; dimension 0 must be the"
-                " record"
-            )
-        if network.labels is None and network.loss is None and shape != classes:
-            raise InputError(
-                f"`model`: {network.text} gives outputs of shape {shape} for {RECORDS} records of {network.classes} classes,"
-                f" where {classes} are expected; or say what they are for: `loss` and `score`, one value a record each"
-            )
-        if network.labels is None and network.score is None and shape != classes:
-            raise InputError(
-                f"`score` is missing: outputs of shape {shape} are no classes, so say how good they are for a record, from 0"
-                " to 1"
+                f"`model`: {network.text} gives outputs of shape {shape} for {RECORDS} records of {network.classes} classes;"
+                " let dimension 0 be the record, and give one output a class, or `loss` and `score`, one value a record each"
             )
         if not bool(self._outputs.isfinite().all()):
             raise InputError(f"`model`: {network.text} gives outputs that are not finite for made-up records")
@@ -388,10 +358,9 @@ class _Trial:
                 raise CodeError(f"`{name}`: fails on {RECORDS} made-up records: {first_line(error)}") from error
             shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             if shape != (RECORDS,):
-                fix = ", with reduction='none'" if name == "loss" and shape == () else ""
                 raise InputError(
                     f"`{name}`: gives {shape} for outputs {tuple(outputs.shape)} and labels {tuple(labels.shape)} of"
-                    f" {RECORDS} records; give one value a record{fix}"
+                    f" {RECORDS} records; give one value a record (reduction='none')"
                 )
             if name == "score":
                 self._check_score(function, labels, values)
@@ -534,7 +503,8 @@ def network_trained(
         InputError: a module that artifacts cannot hold, or whose outputs are no classes.
     """
     classes = 1 if labels is None else 0
-    draft = OwnNetwork(model.text, math.prod(shape), classes, shape, tables, labels, own=model)
+    digest = model.source_sha256
+    draft = OwnNetwork(model.text, math.prod(shape), classes, shape, tables, labels, source_sha256=digest, own=model)
     draft = _laid_out(draft, draft.new_module(None))
     provenance = cast(StartProvenance, "lineage" if lineage else model.start_provenance or "data-free")
     weights = tuple(name for name in draft.prunable if prunable is None or name in prunable)
@@ -572,11 +542,11 @@ def _run(network: OwnNetwork, model: nn.Module, x: Tensor, seed: int = 0) -> Ten
         except InputError:
             raise
         except Exception as error:  # the user's own code
-            parts = ", ".join(f"{part.name}: {part}" for part in network.parts)
-            shape = f"several parts ({parts})" if parts else f"shape {tuple(_shaped(network, x[:1]).shape[1:])}"
+            arguments = _shaped(network, x[:1])
+            shapes = {name: tuple(part.shape[1:]) for name, part in arguments.items()} if network.parts else ""
             raise CodeError(
-                f"`model`: {network.text} fails on made-up records of {shape}: {first_line(error)}; `inputs` makes other"
-                " arguments of them"
+                f"`model`: {network.text} fails on made-up records of shape {shapes or tuple(arguments.shape[1:])}:"
+                f" {first_line(error)}; `inputs` makes other arguments of them"
             ) from error
     return outputs.cpu()
 
@@ -619,10 +589,10 @@ def _adapted(module: nn.Module, network: OwnNetwork) -> nn.Module:
         if inputs is not None:
             arguments = inputs(arguments)
         if isinstance(arguments, Mapping):
-            outputs = base.forward(self, **arguments)
-        else:
-            outputs = base.forward(self, *(arguments if isinstance(arguments, tuple) else (arguments,)))
-        return _logits(outputs, network.text)
+            return _logits(base.forward(self, **arguments), network.text)
+        return _logits(
+            base.forward(self, *(arguments if isinstance(arguments, tuple) else (arguments,))), network.text
+        )
 
     adapted = types.new_class(base.__name__, (base,))
     adapted.forward = forward  # type: ignore[attr-defined]
@@ -641,14 +611,12 @@ def computed(module: nn.Module, arguments: Any, text: str) -> Tensor:
 
 
 def _logits(outputs: Any, text: str) -> Tensor:
-    if not isinstance(outputs, Tensor):
-        logits = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
-        if not isinstance(logits, Tensor):
-            raise InputError(
-                f"`model`: {text} gives a value of type {type(outputs).__name__}; give a tensor, or .logits"
-            )
-        return logits
-    return outputs
+    logits = outputs if isinstance(outputs, Tensor) else getattr(outputs, "logits", None)
+    if isinstance(outputs, Mapping):
+        logits = outputs.get("logits")
+    if not isinstance(logits, Tensor):
+        raise InputError(f"`model`: {text} gives a value of type {type(outputs).__name__}; give a tensor, or .logits")
+    return logits
 
 
 def with_kind(network: Network, values: Mapping[str, Tensor]) -> Network:

@@ -223,7 +223,7 @@ def skill_of(
     right = matrix.diagonal()
     of_class = matrix.sum(1)
     of_predicted = matrix.sum(0)
-    hits = int(right.sum())
+    accuracy = float(right.sum() / count)
     most = int(of_class.argmax())
     present = of_class > 0
     logs = outputs - outputs.max(1, keepdims=True)
@@ -232,18 +232,13 @@ def skill_of(
     shares = of_class[present] / count
     stated = (np.exp(logs[:, 1]), labels == 1) if two else (np.exp(logs.max(1)), predicted_class == labels)
     bins = tuple(starmap(Bin, _bins(*stated)))
-    apart = [
-        abs(tenth.chance - tenth.share) * tenth.records
-        for tenth in bins
-        if tenth.chance is not None and tenth.share is not None
-    ]
-    # differences of outputs, which order records where chances are 1 in floating point already
-    ranked = (
-        {1: outputs[:, 1] - outputs[:, 0]} if two else {int(label): logs[:, label] for label in present.nonzero()[0]}
-    )
+    apart = [abs((tenth.chance or 0) - (tenth.share or 0)) * tenth.records for tenth in bins]
+    ranked = {int(label): logs[:, label] for label in present.nonzero()[0]}
+    if two:  # differences of outputs, which order records where chances are 1 in floating point already
+        ranked = {1: outputs[:, 1] - outputs[:, 0]}
     return Skill(
         records=count,
-        accuracy=Estimate(hits / count, *wilson(hits / count, count)),
+        accuracy=Estimate(accuracy, *wilson(accuracy, count)),
         majority=class_names[most],
         majority_accuracy=float(of_class[most] / count),
         difference=_paired(int(right.sum() - right[most]), int(of_class[most] - right[most]), count),
@@ -266,11 +261,7 @@ def skill_of(
 
 
 def _chance_over_share(chances: np.ndarray, records: np.ndarray, names: Sequence[str]) -> ChanceRatio | None:
-    """Return the ratio of the second of two classes, or of the class whose ratio is farthest from 1.
-
-    Args:
-        chances, records: mean chance and records of each class, ``(K,)``.
-    """
+    """Return that of mean chances and records of each class, ``(K,)``: the second of two, else the farthest from 1."""
     count, present = int(records.sum()), records.nonzero()[0]
     with np.errstate(divide="ignore"):  # a chance of 0 is farthest
         distances = np.abs(np.log(chances[present] * count / records[present]))
@@ -286,9 +277,9 @@ def _by_group(outputs: np.ndarray, labels: np.ndarray, groups: Subgroups) -> Ite
     for code, name in enumerate(groups.names):
         own = groups.codes == code
         of_group = skill_of(outputs[own], labels[own])
-        if own.sum() < SMALLEST:
+        if of_group is None or own.sum() < SMALLEST:
             yield GroupSkill(name, int(own.sum()))
-        elif of_group is not None:
+        else:
             yield GroupSkill(name, of_group.records, of_group.accuracy, of_group.majority_accuracy, of_group.auc)
 
 
@@ -309,9 +300,7 @@ def wilson(share: float, records: int) -> tuple[float, float]:
 
 
 def _paired(gained: int, lost: int, count: int) -> Estimate:
-    """Of records that only the network gets right, less those that only the majority does. Agresti and Min: half a record
-    is added to each of the four cells of the table, so that no interval has width 0.
-    """
+    """Agresti and Min: half a record is added to each of the four cells of the table, so that no interval has width 0."""
     all_of, change = count + 2, gained - lost
     half = QUANTILE * math.sqrt(gained + lost + 1 - change**2 / all_of) / all_of
     return Estimate(change / count, change / all_of - half, change / all_of + half)
@@ -353,19 +342,13 @@ def _points(chances: np.ndarray, own: np.ndarray) -> tuple[OperatingPoint, ...]:
     """Return an operating point for each of ``RECALLS``."""
     highest, points = np.sort(chances[own])[::-1], []
     for wanted in RECALLS:
-        threshold = _rounded_down(float(highest[math.ceil(wanted * len(highest)) - 1]))
+        exact = Decimal(repr(float(highest[math.ceil(wanted * len(highest)) - 1])))
+        threshold = float(exact.quantize(Decimal(1).scaleb(exact.adjusted() + 1 - DIGITS), rounding=ROUND_FLOOR))
         flagged = chances >= threshold
         count, hits = int(flagged.sum()), int((flagged & own).sum())
         specificity = float((~flagged & ~own).sum() / (~own).sum())
         points.append(OperatingPoint(threshold, count, hits / len(highest), hits / count, specificity))
     return tuple(points)
-
-
-def _rounded_down(chance: float) -> float:
-    if chance <= 0:
-        return 0.0
-    exact = Decimal(repr(chance))
-    return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() + 1 - DIGITS), rounding=ROUND_FLOOR))
 
 
 def _bins(predictions: np.ndarray, true: np.ndarray) -> Iterator[tuple[int, float | None, float | None]]:

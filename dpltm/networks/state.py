@@ -176,21 +176,3 @@ def content_id(tensors: Mapping[str, np.ndarray]) -> str:
         digest.update(struct.pack(f"<{value.ndim + 1}Q", value.ndim, *value.shape))
         digest.update(struct.pack("<Q", len(data)) + data)
     return digest.hexdigest()
-
-
-_WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
-
-
-def check_whole(model: nn.Module) -> None:
-    """Raise InputError for a network that ``torch.distributed`` has wrapped, or cut up."""
-    for name, module in model.named_modules():
-        if type(module).__name__ in _WRAPPERS:
-            raise InputError(
-                f"model: {name + ' ' if name else ''}is wrapped in {type(module).__name__}; give the module itself, since"
-                " ranks share the work"
-            )
-    for name, value in model.named_parameters():
-        if type(value).__name__ == "DTensor":  # by name: the class takes half a second to import
-            raise InputError(
-                f"model parameter {name}: is split among ranks; leave the model whole on each, since ranks share the work"
-            )

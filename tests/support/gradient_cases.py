@@ -344,4 +344,4 @@ filters = st.one_of(
 
 def always(kernel: str) -> Callable[..., str]:
     """In place of ``kernel_for``: one kernel, wherever something is live."""
-    return lambda operands, *_: kernel if len(operands.index) else "float64"
+    return lambda layer: kernel if len(layer.index) else "float64"

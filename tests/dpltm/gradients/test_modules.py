@@ -220,7 +220,7 @@ def placed(put: Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
 def test_positions_that_are_looked_up_once_for_all_records(batch):
     tokens = tokens_of(1, 6, batch, 4)
     gradients = check(placed(lambda tokens, places: tokens * (1 + places)), tokens, 3)
-    assert gradients._plan.spread
+    assert gradients._plan.probe.spread
     check(placed(lambda tokens, places: tokens * places + 0.1 * places[:, :1]), tokens, 5)
 
 
@@ -229,7 +229,7 @@ def test_what_is_averaged_over_all_rows_is_not_given_a_row_for_each_record():
     """It would be the mean over records then, and so would be what each of them gives it back."""
     model = placed(lambda tokens, places: tokens * (1 + places.mean(0)))
     gradients = check(model, tokens_of(1, 6, 4, 4), 3, whole=True)
-    assert not gradients._plan.spread
+    assert not gradients._plan.probe.spread
 
 
 @once

@@ -177,7 +177,7 @@ def test_weights_that_are_handed_in_are_declared():
     assert message(HandMade()).startswith(asked)
     given = HandMade()
     assert "the same under every seed" in message(lambda: given)
-    said = "`start_provenance`: weights that were trained on"
+    said = "`start_provenance`: 'private' is not data-free or public"
     assert message(HandMade(), start_provenance="private").startswith(said)
     assert network(HandMade(), start_provenance="public").start_provenance == "public"
 
@@ -349,13 +349,15 @@ def lazy() -> nn.Module:
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (Forgetful, "gives another network each time"),
-        (Numpy, "gives other weights under the same seed"),
+        *((model, "gives another network, or other weights, under the same seed") for model in (Forgetful, Numpy)),
         (Mixing, "depends on the others in the batch"),
         (Tired, "Tired changes with the records it sees"),
         (Failing, "fails on made-up records of shape (6,): 'mine'"),
         (Unmakeable, "cannot be made without arguments: no weights here"),
-        (Wide, "gives outputs of shape (8, 2) for 8 records of 3 classes, where (8, 3) are expected"),
+        (
+            Wide,
+            "gives outputs of shape (8, 2) for 8 records of 3 classes; let dimension 0 be the record, and give one",
+        ),
         (changed(complex_weights), "fc1.weight is of torch.complex64"),
         (changed(elsewhere), "is on several devices (cpu, meta)"),
         (lazy, "0.weight is lazy"),
@@ -481,7 +483,7 @@ def test_settings_that_are_refused(settings, said):
 
 def test_outputs_that_are_no_classes_need_a_loss_and_a_score():
     wide = {"loss": squares}
-    assert message(Wide, **wide).startswith("`score` is missing")
+    assert message(Wide, **wide).endswith("or `loss` and `score`, one value a record each")
     assert network(Wide, **wide, score=lambda *pair: (first_output(*pair) > 0).float()).outputs.shape == (8, 2)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.filters import Clip, Filter, Sigmoid, Tanh
-from dpltm.gradients import RecordGradients, engine, plan
+from dpltm.gradients import RecordGradients, plan
 from dpltm.gradients.draws import mixed
 from dpltm.gradients.layer import Recorder
 from dpltm.networks.masks import Mask
@@ -97,16 +97,15 @@ def bits_of_the_first(
     sums, left = SampleSums(gradients, Records(x, labels, device=device), config, torch.device(device)), []
     sums.rehearse()
 
-    def record(
-        plan_: object, recorder: Recorder, _model: object, _loss: object, rows: Tensor, *others: object
-    ) -> None:
+    def record(plan_: plan.Plan, recorder: Recorder, rows: Tensor, *others: object) -> None:
         places = (rows == x[0]).flatten(1).all(1).nonzero().flatten().tolist()
         if places and not left:  # where it fills a pass up, it counts for nothing
             values = [value for call in recorder.calls for value in (*call.inputs, call.outputs[0], *call.gradients)]
             left.extend(value[places[0]].detach().clone() for value in values if isinstance(value, Tensor))
-        plan.record_batch(plan_, recorder, _model, _loss, rows, *others)
+        usual(plan_, recorder, rows, *others)
 
-    monkeypatch.setattr(engine, "record_batch", record)
+    usual = plan.Plan.record
+    monkeypatch.setattr(plan.Plan, "record", record)
     found = {}
     for name, (index, sizes) in SAMPLES.items():
         left.clear()
@@ -179,7 +178,7 @@ def test_where_bits_move_records_pass_alone_or_training_is_refused(make: Callabl
 def test_a_device_without_float64_is_refused_by_name() -> None:
     model = nn.Linear(3, 2, device="meta")  # as Apple's is, where there is one
     mask = Mask({name: torch.ones(value.shape, dtype=torch.bool) for name, value in model.named_parameters()})
-    said = "model parameter weight: is on meta; use the processor (cpu) or a GPU (cuda)"
+    said = "model: weight is on meta; use the processor (cpu) or a GPU (cuda)"
     assert refused(RecordGradients, model, mask, cross_entropy) == said
 
 
