@@ -215,6 +215,8 @@ def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
             tickets.ticket(number)  # or it would be refused after records are read
     dataset = open_dataset(request)
     if ticket is None:
+        # or one that cannot pay would be refused after features are made
+        ledger_of(request.dataset, request, dataset.noun)
         ticket = own_of(request.model, request) or request.model
     return starting_point(ticket, dataset, request, round=number, dense=request.dense)
 
