@@ -403,14 +403,9 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
             # in both; banded: they leave one part and enter another, and their blocks overlap. So nothing is sampled
             noise, bound = mechanism.noise_multiplier / 2, _twice(mechanism.sensitivity)
             return NoisySgd(1.0, times, noise, bound, adjacency="replace-one", bits=mechanism.bits)
-        case NoisySgd() if type(mechanism) in (NoisySgd, TruncatedSgd):
-            noise = mechanism.noise_multiplier / 2
-            bound = _twice(mechanism.sensitivity)
+        case NoisySgd() | GaussianRelease() if type(mechanism) in (NoisySgd, TruncatedSgd, GaussianRelease):
+            noise, bound = _half(mechanism.noise_multiplier), _twice(mechanism.sensitivity)
             return replace(mechanism, adjacency="replace-one", noise_multiplier=noise, sensitivity=bound)
-        case GaussianRelease():
-            noise = _half(mechanism.noise_multiplier)
-            bound = _twice(mechanism.sensitivity)
-            return replace(mechanism, noise_multiplier=noise, sensitivity=bound)
         case PrivateSearch():
             trainings = tuple(
                 replace(over_two_steps(training), adjacency="replace-one") for training in mechanism.trainings
