@@ -208,7 +208,7 @@ POINTS = 2001
 """At which a bound on a profile is asked before it is made convex."""
 
 
-def connected(deltas: Callable[[np.ndarray], np.ndarray], width: float, first: int, last: int) -> LossDistribution:
+def connected(deltas: Curve, width: float, first: int, last: int) -> LossDistribution:
     """A distribution that dominates a profile: its deltas on a grid, connected (Doroshenko et al. 2022, Algorithm 1).
 
     Between losses of the grid, delta as a function of e^epsilon is the chord, which is above whatever is convex. Where
@@ -457,7 +457,7 @@ class GuaranteeLoss(BoundedLoss):
 
     def renyi(self, order: float) -> float:
         """Divergence outside a chance of ``delta``, which the accountant subtracts from the asked delta."""
-        return renyi.pure(self.epsilon, order)
+        return renyi.randomized_response(self.epsilon, 2, order)
 
 
 @dataclass(frozen=True)

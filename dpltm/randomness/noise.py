@@ -215,14 +215,6 @@ _VECTOR = (bytes(range(32)), bytes(0x11 * digit for digit in range(16)), "8ea2b7
 """FIPS 197, appendix C.3: a key, a block, and its encryption by AES-256."""
 
 
-class ResumableSource(RandomSource, Protocol):
-    """A source that can be written down and made again."""
-
-    @property
-    def state(self) -> str:
-        """Everything that its further bytes depend on. Whoever has it knows them."""
-
-
 def fresh_key() -> bytes:
     """A key that nobody has: 256 bits of the operating system's generator."""
     return os.urandom(KEY)
@@ -271,6 +263,10 @@ class KeyedSource(OneProcess):
         stretched = memoryview(hashlib.shake_256(self._key).digest(size) if aes is None else aes(self._key, size))
         self._key = bytes(stretched[:KEY])
         return stretched[KEY:]
+
+
+ResumableSource = FastSource | KeyedSource
+"""Sources that can be written down and made again; whoever has the ``state`` of one knows its further bytes."""
 
 
 @cache
