@@ -108,8 +108,7 @@ def _there(opened: Arrays, dataset: Dataset) -> Arrays:
     return Arrays(x[y != ABSENT], y[y != ABSENT]) if y.ndim > 1 and dataset.of_persons else opened
 
 
-LARGE = 2**28
-"""Bytes of records, ready for a network, from which on they are made ready a batch at a time."""
+LARGE = 2**28  # bytes of records, ready for a network, from which on they are made ready a batch at a time
 
 
 def inputs(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Inputs, Tensor]:

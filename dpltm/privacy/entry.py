@@ -450,8 +450,7 @@ def value_from_json(kind: Any, body: Any, where: str) -> Any:
     return body
 
 
-MAX_TEXT = 10_000
-"""Characters that a text of an entry may have."""
+MAX_TEXT = 10_000  # characters that a text of an entry may have
 
 
 def _object(kind: Any, body: object, where: str) -> Any:

@@ -14,11 +14,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-Divergence = Callable[[float], float]
-"""Renyi divergence as a function of the order alpha > 1."""
-
-Conversion = Callable[[float, float, float], float]
-"""Epsilon at delta from a divergence, its order and delta."""
+Divergence = Callable[[float], float]  # Renyi divergence as a function of the order alpha > 1
+Conversion = Callable[[float, float, float], float]  # epsilon at delta from a divergence, its order and delta
 
 MIN_ORDER, MAX_ORDER = 1 + 1e-4, 1e5
 """Orders that are tried. Any order gives a valid bound; the best one is refined between these."""

@@ -208,8 +208,7 @@ KEY = 32
 AES, SHAKE, SFC = "aes-256-ctr", "shake-256", "sfc64"
 """Names of generators: the first two of ``KeyedSource``, the last of ``FastSource``."""
 
-_AT_ONCE = 2**30
-"""Bytes in one call of OpenSSL, which counts them with 31 bits."""
+_AT_ONCE = 2**30  # bytes in one call of OpenSSL, which counts them with 31 bits
 
 _VECTOR = (bytes(range(32)), bytes(0x11 * digit for digit in range(16)), "8ea2b7ca516745bfeafc49904b496089")
 """FIPS 197, appendix C.3: a key, a block, and its encryption by AES-256."""
