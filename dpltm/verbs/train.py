@@ -262,7 +262,7 @@ def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset)
     """Return options with what follows from public facts where nobody said it: step sizes, and whether to centre."""
     one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2 and not start.unprotected
     # what stands in front of values without an order is good for tables; whether columns have names makes no difference
-    table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.base.takes_any)
+    table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.base.of_any_shape)
     metric = options.metric or (METRICS if dataset.target is None else TARGET_METRICS)[0]
     schedule, centre = "constant", options.centre
     if options.head != LEAST_SQUARES and one_layer and table and options.optimizer in ("sgd", "momentum"):
