@@ -7,9 +7,8 @@ pass has been through them, in memory that outlives a step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Protocol
 
 import torch
@@ -54,52 +53,45 @@ def only_call(
     return seen, calls[0].gradients[0] if calls[0].gradients else None
 
 
+@dataclass(eq=False)
 class Recorder:
-    """Keep the calls of some modules while entered; outputs of ``copy`` are handed on as copies: they are overwritten.
+    """Keep the calls of ``modules`` while entered; outputs of ``copy`` are handed on as copies: they are overwritten.
 
-    ``draws`` answer those of the forward pass, if the network draws. Modules of ``spread`` see one row for all of the
-    ``records``; what they give is handed on as a row for each, so that the loss has a gradient at each.
+    ``draws`` answer those of the forward pass, if the network draws; functions stand ``instead`` of the forward of some
+    modules. Modules of ``spread`` see one row for all of the ``records``; what they give is handed on as a row for each, so
+    that the loss has a gradient at each.
     """
 
-    def __init__(
-        self,
-        modules: Iterable[nn.Module],
-        copy: Iterable[nn.Module] = (),
-        instead: Sequence[tuple[nn.Module, Callable[..., Any]]] = (),
-        draws: Draws | None = None,
-        spread: Iterable[nn.Module] = (),
-        records: int = 0,
-    ) -> None:
-        self._spread = {id(module) for module in spread}
-        self._records = records
-        self._instead, self._draws, self._begun = instead, draws, list[int]()
-        self._modules = tuple(modules)
-        self._copy = {id(module) for module in copy}
-        self.calls: list[Call] = []
-        self._over = False
+    modules: Sequence[nn.Module]
+    copy: Sequence[nn.Module] = ()
+    instead: Sequence[tuple[nn.Module, Callable[..., Any]]] = ()
+    draws: Draws | None = None
+    spread: Sequence[nn.Module] = ()
+    records: int = 0
+    calls: list[Call] = field(default_factory=list, init=False)
+    _begun: list[int] = field(default_factory=list, init=False)
+    _over: bool = field(default=False, init=False)
 
     def __enter__(self) -> Recorder:
-        parts = [(module, _in_parts(self._keep, module)) for module in self._modules]
+        parts = [(module, _in_parts(self._keep, module)) for module in self.modules]
         hooked = [module for module, forward in parts if forward is None]
-        self._instead = [*self._instead, *((module, forward) for module, forward in parts if forward is not None)]
-        for module, forward in self._instead:
+        self.instead = [*self.instead, *((module, forward) for module, forward in parts if forward is not None)]
+        for module, forward in self.instead:
             module.forward = forward
         self._hooks = [  # before others, which may change what a module gives: rules go by its own
             module.register_forward_hook(self._keep, prepend=True, with_kwargs=True) for module in hooked
         ]
-        if (draws := self._draws) is not None:
+        if (draws := self.draws) is not None:
             begin: Any = lambda *_: self._begun.append(draws.count)  # noqa: E731
             self._hooks += [module.register_forward_pre_hook(begin) for module in hooked]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for hook in self._hooks:
             hook.remove()
-        for module, _ in self._instead:
+        for module, _forward in self.instead:
             del module.forward
-        self._instead = ()  # whose functions hold on to this: what was kept would wait for the collector
+        self.instead = ()  # whose functions hold on to this: what was kept would wait for the collector
 
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
         if self._over:  # checkpointing calls modules again during the backward pass
@@ -107,8 +99,8 @@ class Recorder:
         if "input" in keywords:
             inputs = (keywords["input"], *inputs)
             keywords = {name: value for name, value in keywords.items() if name != "input"}
-        if id(module) in self._spread and len(inputs[0]) == len(output) == 1:
-            seen_by_all, output = (value.expand(self._records, *value.shape[1:]) for value in (inputs[0], output))
+        if module in self.spread and len(inputs[0]) == len(output) == 1:
+            seen_by_all, output = (value.expand(self.records, *value.shape[1:]) for value in (inputs[0], output))
             inputs = (seen_by_all,)
         if isinstance(output, Tensor):  # as nearly always
             places, outputs = ([0], [output]) if output.requires_grad else ([], [])
@@ -126,12 +118,12 @@ class Recorder:
             inputs, keywords = tree_map(_detached, inputs), tree_map(_detached, keywords)
             seen, _ = tree_flatten((inputs, keywords))
         call = Call(module, inputs, keywords, outputs, places)
-        if self._draws is not None and self._begun:  # not in parts, which draw nothing
-            call.keys = self._draws.keys
+        if self.draws is not None and self._begun:  # not in parts, which draw nothing
+            call.keys = self.draws.keys
             call.first = self._begun.pop()
         call._versions = [(value, value._version) for value in (*seen, *outputs) if isinstance(value, Tensor)]
         self.calls.append(call)
-        return tree_map(_copied, output) if id(module) in self._copy else output
+        return tree_map(_copied, output) if module in self.copy else output
 
     def backward(self, total: Tensor) -> None:
         """Fill in the gradients of ``total``, a scalar, at every output; InputError after an in-place operation."""

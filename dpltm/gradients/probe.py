@@ -497,7 +497,7 @@ class _OfEach(Recorder):
     """Keep the calls of modules while records are mapped over: what they see and give of all records, ``(n, ...)``."""
 
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
-        records = self._records
+        records = self.records
         kept = super()._keep(
             module, *(tree_map(partial(of_all_rows, records), value) for value in (inputs, keywords, output))
         )

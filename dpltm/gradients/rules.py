@@ -153,9 +153,8 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
         values = values.detach().to(dtype) if sequence else values.detach().to(dtype)[None]
         return values.transpose(0, 1) if getattr(module, "batch_first", False) else values
 
-    along = (
-        [time_first(inputs)] if isinstance(inputs, Tensor) else []
-    )  # the first layer's inputs, and each one's outputs
+    # inputs of the first layer, and outputs of each
+    along = [time_first(inputs)] if isinstance(inputs, Tensor) else []
     if not along or along[0].ndim != 3 or along[0].shape[1] != records or getattr(module, "proj_size", False):
         raise InputError(
             f"model: a {type(module).__name__} has proj_size, or saw other than one row, or one sequence of one length, a"

@@ -230,8 +230,7 @@ class NetworkName:
 
     def shapes(self, features: int, classes: int) -> dict[str, tuple[int, ...]]:
         """Return name and shape of every parameter, in order."""
-        shapes: dict[str, tuple[int, ...]] = _shapes_of(self.layers(features, classes))
-        return shapes
+        return _shapes_of(self.layers(features, classes))
 
 
 def _numbers(text: str, separator: str) -> tuple[int, ...]:

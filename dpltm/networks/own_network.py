@@ -347,33 +347,30 @@ class _Trial:
             raise InputError(f"`model`: {network.text} gives outputs that are not finite for made-up records")
 
     def _check_functions(self) -> None:
-        outputs = self._outputs
-        labels = self._labels()
+        outputs, labels = self._outputs, self._labels()
         for name, function in (("loss", self._network.loss), ("score", self._network.score)):
             if function is None:
                 continue
+            states = states_of(function)
             try:
                 values = function(outputs, labels)
+                varies = name == "score" and (self._varies(function, labels) or states != states_of(function))
             except Exception as error:  # the user's own code
                 raise CodeError(f"`{name}`: fails on {RECORDS} made-up records: {first_line(error)}") from error
-            shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-            if shape != (RECORDS,):
+            if tuple(values.shape) != (RECORDS,):
                 raise InputError(
-                    f"`{name}`: gives {shape} for outputs {tuple(outputs.shape)} and labels {tuple(labels.shape)} of"
-                    f" {RECORDS} records; give one value a record (reduction='none')"
+                    f"`{name}`: gives {tuple(values.shape)} for outputs {tuple(outputs.shape)} and labels"
+                    f" {tuple(labels.shape)} of {RECORDS} records; give one value a record (reduction='none')"
                 )
-            if name == "score":
-                self._check_score(function, labels, values)
-
-    def _check_score(self, score: Batch, labels: Tensor, values: Tensor) -> None:
-        if not bool(((values >= 0) & (values <= 1)).all()):
-            raise InputError("`score`: gives values outside [0, 1] for made-up records; scale them by public numbers")
-        states = states_of(score)
-        if self._varies(score, labels) or states != states_of(score):
-            raise InputError(
-                "`score`: gives another value for the same record, or draws at random, so that a record more moves those"
-                " of others; let it follow from the outputs and the label of one record alone"
-            )
+            if name == "score" and not bool(((values >= 0) & (values <= 1)).all()):
+                raise InputError(
+                    "`score`: gives values outside [0, 1] for made-up records; scale them by public numbers"
+                )
+            if varies:
+                raise InputError(
+                    "`score`: gives another value for the same record, or draws at random, so that a record more moves"
+                    " those of others; let it follow from the outputs and the label of one record alone"
+                )
 
     def _varies(self, score: Batch, labels: Tensor) -> bool:
         """Tell whether a score of one record, also of outputs that are all equal, depends on what was scored before, or
@@ -383,10 +380,7 @@ class _Trial:
         scores, drawn = list[list[bytes]](), list[bool]()
         for order in (rows, rows[::-1], rows):
             before = drawn_so_far()
-            try:
-                values = [score(*row).detach().cpu().double().numpy().tobytes() for row in order]
-            except Exception as error:  # the user's own code
-                raise CodeError(f"`score`: fails on a made-up record: {first_line(error)}") from error
+            values = [score(*row).detach().cpu().double().numpy().tobytes() for row in order]
             scores.append(values if order is rows else values[::-1])
             drawn.append(drawn_so_far() != before)
         return scores[0] != scores[1] or scores[0] != scores[2] or all(drawn)
@@ -535,20 +529,8 @@ def _close(values: Tensor, wanted: Tensor, share: float) -> bool:
 @torch.no_grad()
 def _run(network: OwnNetwork, model: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
     """Outputs in evaluation mode, whatever is drawn at random by a seed; CodeError where the module fails."""
-    x = x.to(next(model.parameters()).device)
     with evaluating(model), seeded(seed):
-        try:
-            outputs = model(x)
-        except InputError:
-            raise
-        except Exception as error:  # the user's own code
-            arguments = _shaped(network, x[:1])
-            shapes = {name: tuple(part.shape[1:]) for name, part in arguments.items()} if network.parts else ""
-            raise CodeError(
-                f"`model`: {network.text} fails on made-up records of shape {shapes or tuple(arguments.shape[1:])}:"
-                f" {first_line(error)}; `inputs` makes other arguments of them"
-            ) from error
-    return outputs.cpu()
+        return computed(model, x.to(next(model.parameters()).device), network.text, _shaped(network, x[:1])).cpu()
 
 
 def _forms(network: OwnNetwork) -> tuple[Form, ...]:
@@ -601,12 +583,20 @@ def _adapted(module: nn.Module, network: OwnNetwork) -> nn.Module:
     return module
 
 
-def computed(module: nn.Module, arguments: Any, text: str) -> Tensor:
-    """Return what a module of the user's gives for its arguments; CodeError where it fails, InputError for no tensor."""
+def computed(module: nn.Module, x: Tensor, text: str, shaped: Tensor | Mapping[str, Tensor] | None = None) -> Tensor:
+    """Return what a module gives for records, ``shaped`` as they reach its code; CodeError where that fails, InputError for
+    no tensor."""
     try:
-        outputs = module(arguments)
+        outputs = module(x)
+    except InputError:
+        raise
     except Exception as error:  # the user's own code
-        raise CodeError(f"`model`: {text} fails on made-up records: {first_line(error)}") from error
+        parts = shaped if isinstance(shaped, Mapping) else {"": x if shaped is None else shaped}
+        shapes = ", ".join(f"{name} {tuple(part.shape[1:])}".strip() for name, part in parts.items())
+        raise CodeError(
+            f"`model`: {text} fails on made-up records of shape {shapes}: {first_line(error)}; `inputs` makes other"
+            " arguments of them"
+        ) from error
     return _logits(outputs, text)
 
 
