@@ -171,6 +171,7 @@ class RecordGradients:
             check_model(self._model)
             began = time.process_time()
             with full_precision(), threads(1):  # beside other processes, those of small passes wait for each other
+                x, y = (values.new_empty(0, *values.shape[1:]) for values in (x, y))  # which holds no records
                 like = MadeUp(x, y, self._parameters[0].dtype, fillings=self._fillings)
                 self._plan = make_plan(self._model, self._live_mask, self._loss, like, self._compile, self._grouped)
             self._long = time.process_time() - began > LONG

@@ -115,7 +115,7 @@ def make_plan(
             try:
                 plan = make(probe, live_mask)
                 if plan is not None and _right(plan, live_mask):
-                    return replace(plan, probe=replace(plan.probe, made_up=probe.made_up.alone()))
+                    return plan
             except InputError as error:
                 refusal = refusal or error
         probe.check_apart(FEW)  # which says why, if records are mixed

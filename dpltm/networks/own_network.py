@@ -31,21 +31,9 @@ from dpltm.networks.own import OwnModel, check_module, copied, loaded_code, own_
 from dpltm.networks.state import evaluating, put, states_of, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
+from dpltm.records import made_up as trials
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import InputPart, Parts
-from dpltm.records.made_up import (
-    Decides,
-    Mixes,
-    Sight,
-    Sights,
-    Trial,
-    alone,
-    constant,
-    fractions,
-    padded,
-    padding_rows,
-    tokens_of,
-)  # fmt: skip
 from dpltm.records.scaling import MAX_CHANNELS
 from dpltm.records.scaling import prepare as scaled
 from dpltm.records.split import Arrays, LabelForm
@@ -152,7 +140,7 @@ class OwnNetwork(Layout):
     def made_up(self, records: int = RECORDS) -> Tensor:
         """Return made-up records, ``(records, features)``: fractions of multiples of the golden ratio, or
         positions."""
-        parts = fractions(records, self.features)
+        parts = trials.fractions(records, self.features)
         if self.tables:
             sizes = torch.tensor(self.tables, dtype=torch.float64).repeat(self.features)[: self.features]
             parts = (parts * sizes).floor()
@@ -297,21 +285,24 @@ class _Trial:
         network, model = self._network, self._model
         x = network.made_up(rows).to(next(model.parameters()).device)
 
-        def sees(x: Tensor) -> Sights:
-            return [Sight("the outputs", model(x))]
+        def sees(x: Tensor) -> trials.Sights:
+            return [trials.Sight("the outputs", model(x))]
 
-        def own(x: Tensor) -> Sights:
-            return [Sight("the outputs", output) for output in alone(lambda row: [model(row)], x, model=model)]
+        def own(x: Tensor) -> trials.Sights:
+            return [
+                trials.Sight("the outputs", output)
+                for output in trials.alone(lambda row: [model(row)], x, model=model)
+            ]
 
         pairs = [((short,), (long,)) for short, long in self._padded(x, fillings)]
-        ways = [(0, row, True) for row in (1 - x[0], *constant(x[0]), *(short[0][1] for short, _ in pairs))]
-        trial = Trial(sees, own, {0: 0}, ways, pairs, () if fillings is None else pairs)
+        ways = [(0, row, True) for row in (1 - x[0], *trials.constant(x[0]), *(short[0][1] for short, _ in pairs))]
+        trial = trials.Trial(sees, own, {0: 0}, ways, pairs, () if fillings is None else pairs)
         with torch.no_grad(), evaluating(model), seeded(0):
             try:
                 trial.run([*model.modules()], x)
-            except Decides as error:
+            except trials.Decides as error:
                 raise InputError(f"`model`: {network.text}: {error}") from None
-            except Mixes:
+            except trials.Mixes:
                 raise InputError(
                     f"`model`: what {network.text} gives for a record depends on the others in the batch: no bound would"
                     " hold; leave out whatever averages or compares over records, or takes another dimension than 0 for the"
@@ -321,10 +312,10 @@ class _Trial:
     def _padded(self, x: Tensor, fillings: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield batches of short records, and each with a long one among them; all parts are short together."""
         parts = self._network.stored(x)
-        declared = tokens_of(self._model)
+        declared = trials.tokens_of(self._model)
         fills = [None] * len(parts) if fillings is None else self._network.stored(fillings)
         ways = [
-            list(padded(part, () if part.is_floating_point() else declared, fill)) or [(part, part)]
+            list(trials.padded(part, () if part.is_floating_point() else declared, fill)) or [(part, part)]
             for part, fill in zip(parts, fills, strict=True)
         ]
         for number in range(max(map(len, ways))):
@@ -390,7 +381,7 @@ class _Trial:
         form = self._network.labels
         if form is None:
             return torch.arange(RECORDS) % self._network.classes
-        parts = fractions(RECORDS, math.prod(form.shape)).view(RECORDS, *form.shape)
+        parts = trials.fractions(RECORDS, math.prod(form.shape)).view(RECORDS, *form.shape)
         return parts.float() if form.dtype == "float32" else (2 * parts).long()
 
 
@@ -405,7 +396,7 @@ def check_scored_rows(network: Network, bounds: tuple[float, float], rows: int =
     """Refuse a network of the user's own that mixes records where so many private ones are scored at once, or on padding as
     it is scaled, before that is paid for; with so many ``rows``, or as many as ``evaluation.scored_rows`` says."""
     if isinstance(network, OwnNetwork) and network.own is not None:
-        stored = padding_rows(torch.zeros(1, network.features)).numpy()
+        stored = trials.padding_rows(torch.zeros(1, network.features)).numpy()
         fillings = torch.from_numpy(scaled(stored, bounds, network.tables, network.parts))
         model = network.build(0)
         _Trial(network, model).check_apart(rows or scored_rows(model, network.made_up(1)), fillings)
