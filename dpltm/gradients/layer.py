@@ -28,7 +28,7 @@ class Call:
     In a network that draws: ``keys`` of the records, and the number of the ``first`` draw within the call.
     """
 
-    module: nn.Module
+    module: Any  # of a class that its rule knows
     inputs: tuple[Any, ...]
     keywords: dict[str, Any]
     outputs: list[Tensor]
@@ -37,6 +37,12 @@ class Call:
     keys: Tensor | None = None
     first: int = 0
     _versions: list[tuple[Tensor, int]] = field(default_factory=list)
+
+    @property
+    def gradient(self) -> Tensor:
+        """That at the first output, where there is one."""
+        assert self.gradients[0] is not None
+        return self.gradients[0]
 
     def overwritten(self) -> bool:
         """True if an in-place operation has changed an input or an output since."""

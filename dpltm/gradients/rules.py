@@ -50,13 +50,8 @@ def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> G
     bare = _WithoutHooks(call.module)
     parameters = {name: value for name, value in bare.named_parameters() if value.requires_grad}
     dtype = next(iter(parameters.values())).dtype
-    cotangents = {
-        place: gradient.to(dtype)
-        for place, gradient in zip(call.places, call.gradients, strict=True)
-        if gradient is not None
-    }
-    if not cotangents:
-        return
+    arrived = zip(call.places, call.gradients, strict=True)
+    cotangents = {place: gradient.to(dtype) for place, gradient in arrived if gradient is not None}
     arguments = tree_map(partial(_in_precision, dtype=dtype), (call.inputs, call.keywords))
     if any(value.ndim == 0 or len(value) != records for value in _tensors((arguments, cotangents))):
         raise InputError(
@@ -145,8 +140,6 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
     sequence = isinstance(module, nn.RNNBase)
     dtype = next(module.parameters()).dtype  # what comes in may be narrower, under autocast
     arrived = {place: value for place, value in zip(call.places, call.gradients, strict=True) if value is not None}
-    if not arrived:
-        return
     inputs, state = call.inputs if len(call.inputs) > 1 else (call.inputs[0], call.keywords.get("hx"))
 
     def time_first(values: Tensor) -> Tensor:
@@ -196,12 +189,11 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
         wanted = sum(below, zero)
 
 
-def _layers(module: nn.Module) -> list[list[list[nn.Parameter]]]:
+def _layers(module: Any) -> list[list[list[nn.Parameter]]]:
     """Of each direction of each layer: weights of inputs and of the hidden state, and biases of both if there are any."""
     if isinstance(module, nn.RNNBase):
         weights, directions = module.all_weights, 1 + module.bidirectional
         return [weights[start : start + directions] for start in range(0, len(weights), directions)]
-    assert isinstance(module, nn.RNNCellBase)
     return [[[module.weight_ih, module.weight_hh, *((module.bias_ih, module.bias_hh) if module.bias else ())]]]
 
 
@@ -334,15 +326,12 @@ _Conv = nn.Conv1d | nn.Conv2d
 
 def linear(call: Call, records: int, room: Room, _space: Workspace) -> Gradients:
     """Linear on ``(batch, ..., in)``: the sum over positions of outer products."""
-    assert isinstance(call.module, nn.Linear)
     return _linear(call, call.module.weight, call.module.bias, records, room)
 
 
 def attention(call: Call, records: int, room: Room, space: Workspace) -> Gradients:
     """MultiheadAttention, of which the products by weights were kept; what was kept whole goes through ``torch.func``."""
-    module = call.module
-    part = call.keywords.get("weight")
-    assert isinstance(module, nn.MultiheadAttention)
+    module, part = call.module, call.keywords.get("weight")
     if part == "in_proj":
         return _linear(call, module.in_proj_weight, module.in_proj_bias, records, room)
     if part == "out_proj":
@@ -354,16 +343,15 @@ def _linear(call: Call, weight: Tensor, bias: Tensor | None, records: int, room:
     """Products of inputs and ``weight``, of which every input has its part if there are several."""
     by_place = dict(zip(call.places, call.gradients, strict=True))
     inputs, gradients = [], []
-    for place, values in enumerate(call.inputs):  # what the pass left may be narrower, under autocast
+    for place in range(len(call.inputs)):  # what the pass left may be narrower, under autocast
         gradient = by_place.get(place)
-        inputs.append(_batch(call.module, values, records).to(weight.dtype).reshape(records, -1, weight.shape[1]))
+        inputs.append(_batch(call, records, place).to(weight.dtype).reshape(records, -1, weight.shape[1]))
         if gradient is None:
             gradient = weight.new_zeros(records, inputs[-1].shape[1], len(weight) // len(call.inputs))
         gradients.append(gradient.to(weight.dtype).reshape(records, inputs[-1].shape[1], -1))
-    if any(gradient is not None for gradient in call.gradients):
-        yield from _products(weight, gradients, inputs, room)
-        if bias is not None:
-            yield bias, 0, torch.cat([gradient.sum(1) for gradient in gradients], 1)
+    yield from _products(weight, gradients, inputs, room)
+    if bias is not None:
+        yield bias, 0, torch.cat([gradient.sum(1) for gradient in gradients], 1)
 
 
 def _products(weight: Tensor, gradients: Sequence[Tensor], inputs: Sequence[Tensor], room: Room) -> Gradients:
@@ -382,11 +370,8 @@ def _products(weight: Tensor, gradients: Sequence[Tensor], inputs: Sequence[Tens
 
 def convolution(call: Call, records: int, room: Room, _space: Workspace) -> Gradients:
     """Conv1d and Conv2d: the outer products of output gradients and input patches, over positions."""
-    module, gradient = call.module, call.gradients[0]
-    if gradient is None:
-        return
-    assert isinstance(module, _Conv)
-    inputs, gradient = (value.to(module.weight.dtype) for value in (_batch(module, call.inputs[0], records), gradient))
+    module = call.module
+    inputs, gradient = (value.to(module.weight.dtype) for value in (_batch(call, records), call.gradient))
     if in_groups(module):
         yield from _grouped(module, inputs, gradient)
     else:
@@ -488,11 +473,8 @@ def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
 
 def normalisation(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
     """LayerNorm and RMSNorm: output gradients times what was normalised, summed over positions."""
-    module, gradient = call.module, call.gradients[0]
-    if gradient is None:
-        return
-    assert isinstance(module, (nn.LayerNorm, nn.RMSNorm))
-    inputs = _batch(module, call.inputs[0], records).to(gradient.dtype)
+    module, gradient = call.module, call.gradient
+    inputs = _batch(call, records).to(gradient.dtype)
     size = list(module.normalized_shape)
     if isinstance(module.weight, nn.Parameter):
         if isinstance(module, nn.LayerNorm):
@@ -501,26 +483,23 @@ def normalisation(call: Call, records: int, _room: Room, _space: Workspace) -> G
             normal = functional.rms_norm(inputs, size, eps=module.eps)
         yield module.weight, 0, normal.mul_(gradient).reshape(records, -1, *size).sum(1)
     if isinstance(getattr(module, "bias", None), nn.Parameter):
-        yield module.bias, 0, gradient.reshape(records, -1, *size).sum(1)  # type: ignore[misc]
+        yield module.bias, 0, gradient.reshape(records, -1, *size).sum(1)
 
 
 def group_normalisation(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
     """GroupNorm, whose scales and shifts are each record's own in the pass (``Recorder``)."""
     module = call.module
-    _batch(module, call.inputs[0], records)
+    _batch(call, records)
     for place, gradient in zip(call.places, call.gradients, strict=True):
         if gradient is not None:
-            yield (module.weight, module.bias)[place], 0, gradient  # type: ignore[misc]
+            yield (module.weight, module.bias)[place], 0, gradient
 
 
 def embedding(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
     """Embedding whose table is used elsewhere too: every record's gradient of the whole table."""
-    module, gradient = call.module, call.gradients[0]
-    if gradient is None:
-        return
-    assert isinstance(module, nn.Embedding)
-    tokens = _batch(module, call.inputs[0], records).reshape(records, -1)
-    gradient = gradient.reshape(records, -1, module.embedding_dim)
+    module = call.module
+    tokens = _batch(call, records).reshape(records, -1)
+    gradient = call.gradient.reshape(records, -1, module.embedding_dim)
     if module.padding_idx is not None:
         gradient = gradient.masked_fill((tokens == module.padding_idx)[:, :, None], 0.0)
     table = gradient.new_zeros(records, *module.weight.shape)
@@ -532,10 +511,12 @@ def rule_of(module: nn.Module) -> Rule:
     return by_torch_func if "forward" in vars(module) else _RULES.get(type(module), by_torch_func)
 
 
-def _batch(module: nn.Module, inputs: Tensor, records: int) -> Tensor:
+def _batch(call: Call, records: int, place: int = 0) -> Tensor:
+    inputs: Tensor = call.inputs[place]
     if len(inputs) != records:
+        kind = type(call.module).__name__
         raise InputError(
-            f"model: a {type(module).__name__} saw {len(inputs)} rows for {records} records; dimension 0 must be the record"
+            f"model: a {kind} saw {len(inputs)} rows for {records} records; dimension 0 must be the record"
         )
     return inputs
 
