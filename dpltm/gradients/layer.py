@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from dpltm.errors import InputError
 from dpltm.gradients.draws import Draws
@@ -121,15 +121,15 @@ class Recorder:
             inputs = (inputs[0].detach(),)
             seen: Sequence[Any] = inputs
         else:
-            inputs, keywords = tree_map(_detached, inputs), tree_map(_detached, keywords)
-            seen, _ = tree_flatten((inputs, keywords))
+            inputs, keywords = (tree_map_only(Tensor, Tensor.detach, part) for part in (inputs, keywords))
+            seen = tensors_in((inputs, keywords))
         call = Call(module, inputs, keywords, outputs, places)
         if self.draws is not None and self._begun:  # not in parts, which draw nothing
             call.keys = self.draws.keys
             call.first = self._begun.pop()
-        call._versions = [(value, value._version) for value in (*seen, *outputs) if isinstance(value, Tensor)]
+        call._versions = [(value, value._version) for value in (*seen, *outputs)]
         self.calls.append(call)
-        return tree_map(_copied, output) if module in self.copy else output
+        return tree_map_only(Tensor, Tensor.clone, output) if module in self.copy else output
 
     def backward(self, total: Tensor) -> None:
         """Fill in the gradients of ``total``, a scalar, at every output; InputError after an in-place operation."""
@@ -228,12 +228,9 @@ def _attend(keep: Keep, module: nn.MultiheadAttention) -> Callable[..., tuple[Te
     return forward
 
 
-def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, Tensor) else value
-
-
-def _copied(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value
+def tensors_in(tree: Any) -> list[Tensor]:
+    """Tensors in nested collections, in the order of flattening."""
+    return [value for value in tree_flatten(tree)[0] if isinstance(value, Tensor)]
 
 
 Map = Callable[[Tensor], Tensor]

@@ -17,7 +17,7 @@ from dpltm.errors import InputError
 from dpltm.gradients import rules
 from dpltm.gradients.draws import REMEDY, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
-from dpltm.gradients.layer import Call, Layer, Recorder
+from dpltm.gradients.layer import Call, Layer, Recorder, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.gradients.probe import FEW, Loss, MadeUp, Probe, hooks_of, undisturbed
 from dpltm.networks.layers import check_layers
@@ -165,7 +165,8 @@ def _assign(probe: Probe, live_mask: Mapping[str, Tensor], compile: bool, writte
     kept = _floats(others) + sum(sum(layer.sizes) for layer, _ in explicit)
     normalised = [call for call in recorder.calls if isinstance(call.module, nn.GroupNorm)]
     passing = 3 * (_floats(recorder.calls) + sum(call.inputs[0].numel() for call in normalised) // FEW)
-    widths = frozenset(value.numel() // len(x) for value in _tensors(recorder.calls))
+    tensors = (value for call in recorder.calls for value in tensors_in((call.inputs, call.outputs)))
+    widths = frozenset(value.numel() // len(x) for value in tensors)
     return Plan(probe, tuple(layers), passing, kept, widths)
 
 
@@ -192,11 +193,7 @@ def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
 
 def _floats(calls: Sequence[Call]) -> int:
     """Numbers in what these calls saw and gave, for each record."""
-    return sum(value.numel() for value in _tensors(calls)) // FEW
-
-
-def _tensors(calls: Sequence[Call]) -> list[Tensor]:
-    return [value for call in calls for value in (*call.inputs, *call.outputs) if isinstance(value, Tensor)]
+    return sum(value.numel() for call in calls for value in tensors_in((call.inputs, call.outputs))) // FEW
 
 
 def _right(plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:

@@ -24,11 +24,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as every_module
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
-from dpltm.gradients.layer import Call, Recorder
+from dpltm.gradients.layer import Call, Recorder, tensors_in
 from dpltm.networks.full_precision import seeded
 from dpltm.networks.state import attributes_of, state_of
 from dpltm.randomness.noise import drawn_so_far
@@ -456,12 +456,12 @@ class Probe:
 
 def _grown(few: torch.Size, more: torch.Size) -> Axis | None:
     """Dimension that has one record more, and how many of its rows a record has; None where there is no such one."""
-    along = [at for at, sizes in enumerate(zip(few, more, strict=False)) if sizes[0] != sizes[1]]
-    rows = few[along[0]] // FEW if along else 0
-    grown = (
-        len(few) == len(more) and len(along) == 1 and (few[along[0]], more[along[0]]) == (rows * FEW, rows * (FEW + 1))
-    )
-    return (along[0], rows) if grown and (rows == 1 or along[0] == 0) else None
+    grown = [at for at, (short, long) in enumerate(zip(few, more, strict=False)) if short != long]
+    if len(few) != len(more) or len(grown) != 1:
+        return None
+    along, rows = grown[0], few[grown[0]] // FEW
+    regular = (few[along], more[along]) == (rows * FEW, rows * (FEW + 1))
+    return (along, rows) if regular and (rows == 1 or along == 0) else None
 
 
 def _sights(recorder: Recorder, losses: Tensor) -> trials.Sights:
@@ -471,9 +471,7 @@ def _sights(recorder: Recorder, losses: Tensor) -> trials.Sights:
         goes_by_outputs = isinstance(call.module, (nn.RNNBase, nn.RNNCellBase))
         gave = [value.detach() for value in call.outputs] if goes_by_outputs else []
         for values, slope in (((call.inputs, call.keywords), False), (call.gradients, True), (gave, False)):
-            seen += [
-                trials.Sight(place, value, slope) for value in tree_flatten(values)[0] if isinstance(value, Tensor)
-            ]
+            seen += [trials.Sight(place, value, slope) for value in tensors_in(values)]
     return seen
 
 
@@ -481,14 +479,12 @@ class _OfEach(Recorder):
     """Keep the calls of modules while records are mapped over: what they see and give of all records, ``(n, ...)``."""
 
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
-        records = self.records
-        kept = super()._keep(
-            module, *(tree_map(partial(trials.of_all_rows, records), value) for value in (inputs, keywords, output))
-        )
+        of_all = partial(trials.of_all_rows, self.records)
+        kept = super()._keep(module, *(tree_map(of_all, value) for value in (inputs, keywords, output)))
         return tree_map(trials.mapped_over, kept)
 
 
 def _of_all(call: Call) -> bool:
     """True for an embedding of tokens that are the same for every record, in one row."""
-    shapes = [value.shape for value in (*call.inputs[:1], *call.outputs) if isinstance(value, Tensor)]
+    shapes = [value.shape for value in tensors_in((call.inputs[:1], call.outputs))]
     return type(call.module) is nn.Embedding and all(len(shape) > 1 and shape[0] == 1 for shape in shapes)

@@ -18,17 +18,18 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp, vmap
 from torch.nn import functional
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import Draws
-from dpltm.gradients.layer import Call, Workspace, pieces
+from dpltm.gradients.layer import Call, Workspace, pieces, tensors_in
 
 CHUNK = 4_000_000
 """Most gradient coordinates, live or not, that are made at once."""
@@ -52,8 +53,9 @@ def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> G
     dtype = next(iter(parameters.values())).dtype
     arrived = zip(call.places, call.gradients, strict=True)
     cotangents = {place: gradient.to(dtype) for place, gradient in arrived if gradient is not None}
-    arguments = tree_map(partial(_in_precision, dtype=dtype), (call.inputs, call.keywords))
-    if any(value.ndim == 0 or len(value) != records for value in _tensors((arguments, cotangents))):
+    in_precision = partial(_in_precision, dtype=dtype)
+    arguments = tree_map_only(Tensor, in_precision, (call.inputs, call.keywords))
+    if any(value.ndim == 0 or len(value) != records for value in tensors_in((arguments, cotangents))):
         raise InputError(
             f"model: a {type(call.module).__name__} saw or gave a tensor without one row a record; dimension 0 must be the"
             " record"
@@ -61,7 +63,7 @@ def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> G
 
     def of_record(arguments: tuple[Any, dict[str, Any]], cotangents: list[Tensor]) -> dict[str, Tensor]:
         def forward(values: dict[str, Tensor]) -> list[Tensor]:
-            inputs, keywords = tree_map(_as_batch, arguments)
+            inputs, keywords = tree_map_only(Tensor, lambda value: value.unsqueeze(0), arguments)
             flat, _ = tree_flatten(functional_call(bare, values, tuple(inputs), keywords))
             return [flat[place] for place in places]
 
@@ -109,7 +111,7 @@ def _vectorised(
             warnings.filterwarnings("ignore", "There is a performance drop")  # slow is what this path is
             for rows in pieces(records, CHUNK // size):
                 with nullcontext() if keys is None else Draws(keys[rows], first=first, mapped=True):
-                    parts.append(mapped(*tree_map(partial(_of_rows, rows=rows), arguments)))
+                    parts.append(mapped(*tree_map_only(Tensor, itemgetter(rows), arguments)))
     except Exception as error:  # whatever the module's own code raises
         raise InputError(
             f"model: torch.func cannot take a {type(module).__name__} one record at a time ({first_line(error)}); use"
@@ -118,20 +120,8 @@ def _vectorised(
     return {name: torch.cat([part[name] for part in parts]).detach() for name in parts[0]}
 
 
-def _tensors(tree: Any) -> list[Tensor]:
-    return [value for value in tree_flatten(tree)[0] if isinstance(value, Tensor)]
-
-
-def _of_rows(value: Any, rows: slice) -> Any:
-    return value[rows] if isinstance(value, Tensor) else value
-
-
-def _in_precision(value: Any, dtype: torch.dtype) -> Any:
-    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
-
-
-def _as_batch(value: Any) -> Any:
-    return value.unsqueeze(0) if isinstance(value, Tensor) else value
+def _in_precision(value: Tensor, dtype: torch.dtype) -> Tensor:
+    return value.to(dtype) if value.is_floating_point() else value
 
 
 def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradients:
