@@ -310,7 +310,7 @@ class RecordGradients:
 
     @property
     def _layers(self) -> list[Layer]:
-        return [] if self._plan is None else [layer for layer, _ in self._plan.layers]
+        return [] if self._plan is None else [*self._plan.layers]
 
     def _release(self) -> None:
         for layer in self._layers:

@@ -238,13 +238,14 @@ Map = Callable[[Tensor], Tensor]
 
 
 class Layer(Protocol):
-    """A part of a network that owns some parameters, of ``sizes`` live coordinates, under a mask.
+    """A part of a network, ``modules`` that own some parameters, of ``sizes`` live coordinates, under a mask.
 
     ``begin`` says how many rows a batch has, and each ``take`` is of those of one pass, until all were taken. From then to
     ``release`` it stands for the gradients of a batch, one for each record, at its live coordinates, in
     that order, row-major within each. All that is made of ``rows`` is made in the shape of a pass.
     """
 
+    modules: tuple[nn.Module, ...]
     names: tuple[str, ...]
     sizes: tuple[int, ...]
 

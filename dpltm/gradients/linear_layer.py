@@ -69,7 +69,9 @@ class LinearLayer:
 
     def __init__(self, name: str, module: nn.Linear, live_mask: Mapping[str, Tensor], compile: bool = False) -> None:
         prefix = f"{name}." if name else ""
-        self.module, self._live = module, live_mask[f"{prefix}weight"]
+        self.module = module
+        self.modules: tuple[nn.Module, ...] = (module,)
+        self._live = live_mask[f"{prefix}weight"]
         self.mask = self._live.to(module.weight.dtype)
         self.rows, self.columns = self._live.nonzero(as_tuple=True)
         self.index = self._live.flatten().nonzero().squeeze(1)
