@@ -163,7 +163,6 @@ _INFO = "--bounds 0,16 --classes 3"
 KINDS: dict[str, Kind] = {
     "npz": Kind(("b.npz",), (*_data("{}", _INFO), "evaluate run --dataset {}", "predict run --input {} -o out.csv")),
     "input": Kind(("x.npz",), ("predict run --input {} -o out.csv", "predict seen --input {} -o out.csv")),
-    "npy": Kind(_within("f", "x_train.npy", "y_train.npy"), _data("./f", _INFO)),
     "texts": Kind(("texts.npz",), ("datasets info {}", "train --dense --model embed --steps 2 --noise-multiplier 5 --delta"
                                    " 1e-3 --dry-run --dataset {} --words 60")),
     "csv": _table(".csv"),
@@ -494,9 +493,6 @@ def prepare(folder: Path) -> None:
     for name, train, test in (("a", slice(0, 60), slice(160, 180)), ("b", slice(60, 160), slice(180, 200))):
         np.savez(folder / f"{name}.npz", x_train=x[train], y_train=y[train], x_test=x[test], y_test=y[test])
     np.savez(folder / "x.npz", x=x[:10])
-    (folder / "f").mkdir()
-    np.save(folder / "f/x_train.npy", x)
-    np.save(folder / "f/y_train.npy", y)
     lengths = draw.integers(1, 9, 40)
     np.savez(
         folder / "texts.npz", values_train=draw.integers(0, 50, lengths.sum()), y_train=np.arange(40) % 2,

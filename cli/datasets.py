@@ -23,7 +23,7 @@ from dpltm.records.input_parts import shown
 from dpltm.records.load import download, load
 from dpltm.records.notes import bounds_notes, left_out_note
 from dpltm.records.schema import Column, Schema, read_schema, schema_text
-from dpltm.records.tables import DRAFTED, READ_OFF, check_spelling, draft, faults_of, public_records, read_off
+from dpltm.records.tables import DRAFTED, READ_OFF, check_spelling, draft, public_records, read_off
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.workbench.records import open_dataset
@@ -52,7 +52,7 @@ def list_datasets(request: LsRequest, progress: Progress) -> dict[str, Any]:
 
 def fetch(request: FetchRequest, progress: Progress) -> dict[str, Any]:
     """Return where a known dataset lies, downloaded if it is not at hand."""
-    name = request.dataset or ""
+    name = request.dataset
     home = data_home()
     if name not in catalogue():
         raise InputError(f"`dataset` {name!r:.80}: no dataset known by name{did_you_mean(name, catalogue())}")
@@ -98,8 +98,8 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
 
 
 def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
-    """Return the schema of a table, drafted or finished; or, of one that is known, what of the table does not fit it."""
-    path = Path(request.file or "")
+    """Return the schema of a table, drafted or finished."""
+    path = Path(request.file)
     out = None if request.out is None else Path(request.out)
     if out is not None:
         check_free(out)
@@ -116,8 +116,6 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         drafted = draft(path, partial, request.label, not request.no_header, request.unit_column, classes, target)
         by_name = set(_ignored(drafted.columns)) - {request.unit_column, *described}
         notes = [left_out_note(sorted(by_name))] if by_name else []  # nobody but its name says that it is none
-        if partial is not None and not finds and out is None:
-            return _compared(path, drafted, request, notes)
     if finds:
         if drafted.labels is None:
             columns = shown([column.name for column in drafted.columns])
@@ -131,7 +129,8 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         records = public_records(path, drafted)
         drafted, words = read_off(path, drafted, described), READ_OFF
         ledger = ledger_of(request.file, request, request.unit_column or RECORD)
-        lineage = ledger.declare_public(records, "kinds, bounds and categories of columns, for a schema")
+        read = "kinds, bounds and categories of columns, for a schema"
+        lineage = records.lineage | ledger.declare_once(*ledger.public(records, read))
         ignored = [name for name in _ignored(drafted.columns) if name in wanted]
         notes += [IDENTIFIERS.format(names=shown(ignored))] if ignored else []
     text = schema_text(drafted, drafted.columns, lineage, words.format(name=path.name))
@@ -160,18 +159,6 @@ def _write(out: Path | None, text: str) -> None:
     if out is not None:
         with new_file(out) as staging:
             staging.write_text(text, encoding="utf-8")
-
-
-def _compared(path: Path, drafted: Schema, request: SchemaRequest, notes: list[str]) -> dict[str, Any]:
-    """Return what of a table does not fit its schema, by column."""
-    rows, outside = faults_of(path, drafted, request.unit_column)
-    faults = [{"column": column, "fault": fault, "fix": fix} for column, fault, fix in rows]
-    wanted = [column.name for column in drafted.wanted]
-    notes += [f"still to be found: {shown(wanted)}; write them, or add `private` 0.2"] if wanted else []
-    if outside:
-        notes.append(f"most values of {shown(outside)} are outside their bounds, and count as the nearest of them")
-    notes += [OWN_EYES] if faults or outside else []
-    return {"file": str(path), "schema": request.schema, "faults": faults, "notes": notes}
 
 
 UNUSABLE = (
@@ -225,10 +212,6 @@ def _find(
     return {**facts, "ledger": str(ledger_path(request.file, request.ledger)), "privacy": result.privacy.to_json()}
 
 
-OWN_EYES = "this was read off the records with no protection: keep it to yourself, as you keep them"
-"""Said of faults."""
-
-
 def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the datasets, one line each."""
     columns: dict[str, Cell] = {"name": "name", "kind": "kind", "at hand": "available", "what": "summary"}
@@ -236,22 +219,11 @@ def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show a draft, or where it was written; what finding it cost; or what of a table does not fit."""
+    """Show a draft, or where it was written; or what finding it cost."""
     written = f"wrote {body['out']}" if body.get("out") else None
-    if "faults" in body:
-        columns: dict[str, Cell] = {
-            "column": lambda row: row["column"] or "(whole lines)",
-            "fault": "fault",
-            "fix": "fix",
-        }
-        if body["faults"]:
-            show_table(rich, body["faults"], columns)
-        else:
-            rich.print(f"{body['file']} fits {body['schema']}")
-        show_notes(rich, body)
-    elif "privacy" in body:
+    if "privacy" in body:
         facts = {key: value or None for key, value in body.items() if key not in ("schema", "out")}
-        show_answer(written or "would find", rich, facts)
+        show_answer(str(written), rich, facts)
     else:
         rich.print(written or body["schema"], soft_wrap=True)
         if written:
@@ -261,7 +233,7 @@ def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
 schema_command = answering(
     schema,
     show_schema,
-    lambda body: bool(body.get("faults")) or body.get("features") == 0 or body.get("classes") == [],
+    lambda body: body.get("features") == 0 or body.get("classes") == [],
 )
 ls_command = answering(list_datasets, show_list)
 fetch_command = answering(fetch, show_fetched)

@@ -35,9 +35,9 @@ from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
-from dpltm.records.arrays import as_array, check_no_loader, from_arrays, records_of
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import facts_of
+from dpltm.records.load import as_array, check_no_loader, from_arrays, records_of
 from dpltm.records.settle import VALUES, checked_features
 from dpltm.records.tables import is_frame
 from dpltm.training.artifacts import DEFAULT_NETWORK, Run, TicketSet, Winner, set_of, starting_point

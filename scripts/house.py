@@ -45,7 +45,7 @@ PUBLIC = (
     "dpltm.privacy.trade_off.curves_of_account",
     "dpltm.records.dataset.Dataset",
     "dpltm.records.load.load",
-    "dpltm.records.arrays.from_arrays",
+    "dpltm.records.load.from_arrays",
     "dpltm.registry",
     "dpltm.tickets.workbench.handover.export_run",
     "dpltm.tickets.ledger_file.open_ledger",

@@ -29,7 +29,7 @@ from typing import Any
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.data import LedgerOptions
 from dpltm.privacy.entry import MAX_TEXT, RECORD, Entry, Head, Id, entry_from_json, to_json
-from dpltm.privacy.ledger import Book, Ledger, canonical, first_digest
+from dpltm.privacy.ledger import Book, Ledger, Store, canonical, first_digest
 from dpltm.records.catalogue import catalogue
 from dpltm.records.files import SUFFIXES, suffix_of
 from dpltm.tickets.files import as_path, check_schema, parse_json, read_bytes, staged_file, sync
@@ -99,7 +99,7 @@ class _Block:
     descriptor: int
 
 
-class FileStore:
+class FileStore(Store):
     """A ledger file; see :class:`dpltm.privacy.ledger.Store`. ``new`` is what it is as long as there is no file.
 
     Guarantees:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from dpltm.errors import InputError, did_you_mean
-from dpltm.registry import Deferred, Parameter, Registry, listed
+from dpltm.registry import Deferred, Parameter, Registry
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +46,6 @@ class Transform(Protocol):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Records in the unit range, ``(n, *shape)``, to ``(n, channels, height, width)`` or ``(n, features)``."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -87,16 +86,10 @@ class MapKind:
         return Choice(((self, values + defaults),))
 
     @property
-    def forms(self) -> tuple[str, ...]:
-        """Forms in which an option may name it, as in ``scatter`` and ``scatter:J,L``."""
-        symbols = ",".join(parameter.metavar or parameter.name for parameter in self.parameters)
-        return (self.name, f"{self.name}:{symbols}") if symbols else (self.name,)
-
-    @property
     def metavar(self) -> str:
-        """The same in short, as in ``scatter[:J,L]``."""
-        name, *longer = self.forms
-        return name + "".join(f"[{form.removeprefix(name)}]" for form in longer)
+        """How an option may name it, as in ``scatter[:J,L]``."""
+        symbols = ",".join(parameter.metavar or parameter.name for parameter in self.parameters)
+        return f"{self.name}[:{symbols}]" if symbols else self.name
 
     def text(self, values: tuple[float, ...]) -> str:
         """Each number in one way, whoever wrote it, as in ``scatter:2,8``."""
@@ -104,12 +97,9 @@ class MapKind:
         return ":".join(filter(None, (self.name, ",".join(written))))
 
     def check(self, values: tuple[float, ...]) -> None:
-        """Raise InputError unless parameters are as many as there are, and in range."""
-        if len(values) != len(self.parameters):
-            raise InputError(f"`features`: {self.name} has {len(self.parameters)} parameters, not {len(values)}")
-        if all(
-            parameter.low <= value <= parameter.high for parameter, value in zip(self.parameters, values, strict=True)
-        ):
+        """Raise InputError unless all parameters are in range."""
+        pairs = zip(self.parameters, values, strict=True)
+        if all(parameter.low <= value <= parameter.high for parameter, value in pairs):
             return
         ranges = " and ".join(
             f"{parameter.metavar} must be {parameter.low:g} to {parameter.high:g}" for parameter in self.parameters
@@ -117,25 +107,17 @@ class MapKind:
         usual = self.text(tuple(parameter.default for parameter in self.parameters))
         raise InputError(f"`features`: {self.text(values)}: {ranges}; the usual is {usual}")
 
-    def moved(self, signed: bool) -> tuple[float, float] | None:
-        """Return by what values are multiplied, and what is added then, on their way in; None for nothing."""
-        if self.takes_values in (None, (-1.0, 1.0) if signed else (0.0, 1.0)):
-            return None
-        return (0.5, 0.5) if signed else (2.0, -1.0)
-
 
 class _Moved(Transform):
-    """A transform that takes another range of values than records have."""
+    """A transform that takes the other of the two unit ranges than records have, which is -1 to 1 if ``signed``."""
 
-    def __init__(self, transform: Transform, multiplier: float, offset: float) -> None:
+    def __init__(self, transform: Transform, signed: bool) -> None:
         self.feature_shape, self.channel_groups = transform.feature_shape, transform.channel_groups
-        self._transform, self._multiplier, self._offset = transform, multiplier, offset
+        self._transform = transform
+        self._multiplier, self._offset = (0.5, 0.5) if signed else (2.0, -1.0)
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._transform(x * self._multiplier + self._offset)
-
-
-_JOINED = Deferred("dpltm.features.transforms:Joined")
 
 
 @dataclass(frozen=True)
@@ -156,11 +138,6 @@ class Choice:
             raise InputError(f"`features`: {self.text}: {twice} is there twice")
         if "splines" in names and len(names) > 1:
             raise InputError(f"`features`: {self.text}: splines stand alone; name them, or the others")
-        kinds = sorted({kind.takes for kind, _ in self.parts} - {"any"})
-        if len(kinds) > 1:
-            raise InputError(
-                f"`features`: {self.text}: takes {' and '.join(kinds)} in one; join maps of the same records"
-            )
 
     @property
     def text(self) -> str:
@@ -168,9 +145,9 @@ class Choice:
         return "+".join(kind.text(values) for kind, values in self.parts)
 
     @property
-    def takes(self) -> Takes:
-        """Shape that a record must have."""
-        return next((kind.takes for kind, _ in self.parts if kind.takes != "any"), "any")
+    def takes_any(self) -> bool:
+        """Tell whether records of any shape are taken, whose values have no order."""
+        return all(kind.takes == "any" for kind, _ in self.parts)
 
     @property
     def channels(self) -> bool:
@@ -192,47 +169,34 @@ class Choice:
         transforms = []
         for kind, values in self.parts:
             transform = kind.transform(*values, shape)
-            moved = kind.moved(signed)
-            transforms.append(transform if moved is None else _Moved(transform, *moved))
-        joined: Transform = _JOINED(transforms) if len(transforms) > 1 else transforms[0]
+            same_range = kind.takes_values in (None, (-1.0, 1.0) if signed else (0.0, 1.0))
+            transforms.append(transform if same_range else _Moved(transform, signed))
+        joined: Transform = (
+            Deferred("dpltm.features.transforms:Joined")(transforms) if transforms[1:] else transforms[0]
+        )
         return joined
-
-
-_JOIN = r"\+(?=[a-z])"  # what stands between maps that are joined; a number may hold a + as well
 
 
 def parse(text: str) -> Choice | None:
     """Return the choice that the option ``features`` names; None for ``none``."""
-    name, _, rest = text.partition(":")
     if text == "none":
         return None
-    if re.search(_JOIN, text):
-        choices = [parse(part) for part in re.split(_JOIN, text)]
-        if None in choices:
-            raise InputError(f"`features`: {text!r:.80}: none is no map to join")
-        return Choice(tuple(part for choice in choices if choice is not None for part in choice.parts))
-    numbers = rest.split(",") if ":" in text else []
-    kind = MAPS.get(name)
-    if kind is not None and len(numbers) <= len(kind.parameters):
-        values = [_number(*pair) for pair in zip(kind.parameters, numbers, strict=False)]
-        parsed = [value for value in values if value is not None]
-        if len(parsed) == len(values):
-            return kind.choice(*parsed)
-    forms = listed(("none", *(form for kind in MAPS.values() for form in kind.forms)))
-    names = ("none", *MAPS)
-    hint = "" if name in names else did_you_mean(name, names)
-    raise InputError(f"`features`: {text!r:.80} is not {forms}{hint}")
+    parts = re.split(r"\+(?=[a-z])", text)  # a number may hold a + as well
+    return Choice(tuple(map(_part, parts)))
 
 
-_WHOLE = re.compile("[0-9]{1,9}")
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf|nan", re.IGNORECASE)
-"""A text that is no valid number is one all the same: the parameter's range says why it is refused."""
-
-
-def _number(parameter: Parameter, text: str) -> float | None:
-    if parameter.whole:
-        return int(text) if _WHOLE.fullmatch(text) else None
-    return float(text) if _DECIMAL.fullmatch(text) else None
+def _part(text: str) -> tuple[MapKind, tuple[float, ...]]:
+    name, colon, rest = text.partition(":")
+    texts = rest.split(",") if colon else []
+    try:
+        kind = MAPS[name]
+        defaults = kind.parameters[len(texts) :]
+        pairs = zip(kind.parameters[: len(texts)], texts, strict=True)
+        values = [int(number) if parameter.whole else float(number) for parameter, number in pairs]
+    except (KeyError, ValueError):
+        hint = "" if name in MAPS else did_you_mean(name, ("none", *MAPS))
+        raise InputError(f"`features`: {text!r:.80} is not {metavar()}{hint}") from None
+    return kind, (*values, *(parameter.default for parameter in defaults))
 
 
 def metavar() -> str:
@@ -240,95 +204,63 @@ def metavar() -> str:
     return "|".join(("none", *(kind.metavar for kind in MAPS.values())))
 
 
-MAPS = Registry(
-    "features",
-    (
-        MapKind(
-            "scatter",
-            (
-                Parameter("scales", 2, "Averages are over windows of 2^J pixels.", "J", 1, 8),
-                Parameter("angles", 8, "Wavelets a scale.", "L", 1, 64),  # more is a slip of the finger
-            ),
-            "image",
-            "Wavelet moduli over windows of 2^J pixels, L angles a scale.",
-            "Bruna and Mallat 2013",
-            Deferred("dpltm.features.transforms:Scattering"),
-            channels=True,
-            by_fourier=True,
+MAPS = Registry("features", (
+    MapKind(
+        "scatter", (
+            Parameter("scales", 2, "Averages are over windows of 2^J pixels.", "J", 1, 8),
+            Parameter("angles", 8, "Wavelets a scale.", "L", 1, 64),  # more is a slip of the finger
         ),
-        MapKind(
-            "conv",
-            (Parameter("seed", 0, "Decides the weights, which are public.", "SEED", 0, 999),),
-            "image",
-            "LATENT's convolutional modules, untrained: weights drawn from SEED.",
-            "Arachchige et al. (LATENT); Pinto et al. 2009",
-            Deferred("dpltm.features.transforms:RandomConvolutions"),
-            channels=True,
-        ),
-        MapKind(
-            "drawings",
-            (Parameter("directions", 400, "Directions in which drawings differ most.", "K", 1, 400),),
-            "image",
-            "An encoder that learned from drawings made by a formula: the first K directions of its units.",
-            "Kataoka et al. 2020; Tang et al. 2023",
-            Deferred("dpltm.features.drawings:Drawings"),
-            takes_values=(0.0, 1.0),
-            digest=DRAWINGS_DIGEST,
-        ),
-        MapKind(
-            "photographs",
-            (Parameter("directions", 800, "Directions in which painted scenes differ most.", "K", 1, 6144),),
-            "image",
-            "Shares of patches from painted scenes in an image: their first K directions. A program paints the scenes.",
-            "Coates, Ng 2011; Lee, Mumford, Huang 2001",
-            Deferred("dpltm.features.photographs:Photographs"),
-            takes_values=(0.0, 1.0),
-            digest=PHOTOGRAPHS_DIGEST,
-        ),
-        MapKind(
-            "wavelets",
-            (
-                Parameter("octaves", 5, "The coarsest wavelet is 2^J times as long as the finest.", "J", 1, 12),
-                Parameter("each", 2, "Wavelets an octave.", "Q", 1, 16),
-            ),
-            "signal",
-            "Wavelet moduli over J octaves, Q an octave, averaged over time.",
-            "Mallat 2012",
-            Deferred("dpltm.features.transforms:Wavelets"),
-            by_fourier=True,
-        ),
-        MapKind(
-            "splines",
-            (Parameter("knots", 6, "Hats that each number becomes.", "K", 2, 64),),
-            "any",
-            "Piecewise linear functions of each number, with K knots over its bounds; categories as they are.",
-            "de Boor 1978; Hastie and Tibshirani 1986",
-            Deferred("dpltm.features.feature_map:Columns"),
-            takes_values=(0.0, 1.0),
-            by_place=True,
-        ),
-        MapKind(
-            "unit",
-            (Parameter("width", 1, "Neighbouring values that are averaged.", "K", 1, 999),),
-            "any",
-            "Records as they are, K neighbouring values averaged, centred and of a fixed norm.",
-            "none",
-            Deferred("dpltm.features.transforms:NeighbourAverage"),
-        ),
-        MapKind(
-            "fourier",
-            (
-                Parameter("count", 1024, "Features: a cosine and a sine for each of D / 2 directions.", "D", 2, 4096),
-                Parameter("gamma", 2.0, "The kernel is exp(-GAMMA |u - v|^2).", "GAMMA", 1e-3, 1e3),
-            ),
-            "any",
-            "D random Fourier features of a Gaussian kernel between centred records on a sphere; by itself GAMMA follows the"
-            " number of columns.",
-            "Rahimi, Recht 2007",
-            Deferred("dpltm.features.transforms:FourierFeatures"),
-            takes_values=(-1.0, 1.0),
-            by_place=True,
-        ),
+        "image", "Wavelet moduli over windows of 2^J pixels, L angles a scale.", "Bruna and Mallat 2013",
+        Deferred("dpltm.features.transforms:Scattering"), channels=True, by_fourier=True,
     ),
-)
+    MapKind(
+        "conv", (Parameter("seed", 0, "Decides the weights, which are public.", "SEED", 0, 999),),
+        "image", "LATENT's convolutional modules, untrained: weights drawn from SEED.",
+        "Arachchige et al. (LATENT); Pinto et al. 2009",
+        Deferred("dpltm.features.transforms:RandomConvolutions"), channels=True,
+    ),
+    MapKind(
+        "drawings", (Parameter("directions", 400, "Directions in which drawings differ most.", "K", 1, 400),),
+        "image", "An encoder that learned from drawings made by a formula: the first K directions of its units.",
+        "Kataoka et al. 2020; Tang et al. 2023",
+        Deferred("dpltm.features.drawings:Drawings"), takes_values=(0.0, 1.0), digest=DRAWINGS_DIGEST,
+    ),
+    MapKind(
+        "photographs", (Parameter("directions", 800, "Directions in which painted scenes differ most.", "K", 1, 6144),),
+        "image",
+        "Shares of patches from painted scenes in an image: their first K directions. A program paints the scenes.",
+        "Coates, Ng 2011; Lee, Mumford, Huang 2001",
+        Deferred("dpltm.features.photographs:Photographs"), takes_values=(0.0, 1.0), digest=PHOTOGRAPHS_DIGEST,
+    ),
+    MapKind(
+        "wavelets", (
+            Parameter("octaves", 5, "The coarsest wavelet is 2^J times as long as the finest.", "J", 1, 12),
+            Parameter("each", 2, "Wavelets an octave.", "Q", 1, 16),
+        ),
+        "signal", "Wavelet moduli over J octaves, Q an octave, averaged over time.", "Mallat 2012",
+        Deferred("dpltm.features.transforms:Wavelets"), by_fourier=True,
+    ),
+    MapKind(
+        "splines", (Parameter("knots", 6, "Hats that each number becomes.", "K", 2, 64),),
+        "any", "Piecewise linear functions of each number, with K knots over its bounds; categories as they are.",
+        "de Boor 1978; Hastie and Tibshirani 1986",
+        Deferred("dpltm.features.feature_map:Columns"), takes_values=(0.0, 1.0), by_place=True,
+    ),
+    MapKind(
+        "unit", (Parameter("width", 1, "Neighbouring values that are averaged.", "K", 1, 999),),
+        "any", "Records as they are, K neighbouring values averaged, centred and of a fixed norm.", "none",
+        Deferred("dpltm.features.transforms:NeighbourAverage"),
+    ),
+    MapKind(
+        "fourier", (
+            Parameter("count", 1024, "Features: a cosine and a sine for each of D / 2 directions.", "D", 2, 4096),
+            Parameter("gamma", 2.0, "The kernel is exp(-GAMMA |u - v|^2).", "GAMMA", 1e-3, 1e3),
+        ),
+        "any",
+        "D random Fourier features of a Gaussian kernel between centred records on a sphere; by itself GAMMA follows the"
+        " number of columns.",
+        "Rahimi, Recht 2007",
+        Deferred("dpltm.features.transforms:FourierFeatures"), takes_values=(-1.0, 1.0), by_place=True,
+    ),
+))  # fmt: skip
 """Kinds of maps by name."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.features import DRAWINGS_DIGEST, DRAWINGS_FILE, Transform
-from dpltm.features.transforms import check_resizable, colours_first
+from dpltm.features.transforms import LEAST, colours_first, image_size
 from dpltm.records.files import bundled_tensors
 
 SIDE = 28  # pixels of a drawing's side
@@ -25,7 +25,7 @@ class Drawings(Transform):
     """Units of the encoder along the ``count`` directions in which drawings differ most; every image by itself."""
 
     def __init__(self, count: int, shape: tuple[int, ...]) -> None:
-        check_resizable("drawings", shape)
+        image_size("drawings", shape, LEAST, (1, 3))
         self.feature_shape = (count,)
         self._encoder, self._mean, directions = _bundled()  # now: what is damaged is refused before anything is spent
         self._directions = directions[:count].clone()

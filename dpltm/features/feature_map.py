@@ -19,13 +19,7 @@ from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.features import Choice, Transform, parse
-from dpltm.features.normalisation import (
-    NORM,
-    ChannelStatistics,
-    GroupNormalisation,
-    fixed_norm,
-    pixels_first,
-)
+from dpltm.features.normalisation import NORM, ChannelStatistics, fixed_norm, normalised
 from dpltm.privacy.entry import Lineage
 from dpltm.records.made_up import bits_hold
 from dpltm.records.scaling import scale
@@ -133,10 +127,7 @@ class FeatureMap:
                 f"`features`: {self.text} was drawn for records of shape {self.shape}, and these are of shape {shape}, where"
                 " the same features would mean something else; take records of that shape"
             )
-        other = replace(self, shape=shape, bounds=bounds)
-        if self.centre is not None and other.feature_shape != self.feature_shape:
-            raise InputError(f"`features`: records of shape {shape} do not fit the centre of features; take others")
-        return other
+        return replace(self, shape=shape, bounds=bounds)
 
     def __call__(self, x: np.ndarray) -> Tensor:
         """Return features of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, each row of norm ``NORM``.
@@ -191,9 +182,7 @@ class FeatureMap:
 
     def _of(self, features: Tensor) -> Tensor:
         """Transformed records as features that are not centred yet."""
-        if (groups := self._transform.channel_groups) is not None:
-            features = pixels_first((self.statistics or GroupNormalisation(groups))(features))
-        return fixed_norm(features)
+        return fixed_norm(normalised(features, self._transform.channel_groups, self.statistics))
 
     @cached_property
     def _transform(self) -> Transform:
@@ -293,10 +282,6 @@ class SplineMap(FeatureMap):
     def uncentred(self) -> SplineMap:
         return self if self.centre is None else replace(self, centre=None, moments=None, pairs=None)
 
-    def with_slots(self, count: int) -> SplineMap:
-        """Return the same with room for so many pairs, or ``PAIRS`` if that is less."""
-        return replace(self, slots=min(count, PAIRS))
-
     def standardised(self, values: Tensor) -> Tensor:
         """Columns ``(n, columns)`` less their released means, over their deviations, cut at ``FARTHEST``."""
         assert self.moments is not None
@@ -341,10 +326,6 @@ class SplineMap(FeatureMap):
     def moment_count(self) -> int:
         return self.single + len(self.numbers) + self.columns
 
-    @property
-    def _longest(self) -> float:
-        return math.sqrt(2 * len(self.numbers) + (len(self._indicators) + 1) // 2)
-
     def centred_at(self, centre: Tensor) -> SplineMap:
         """Return the same with the released mean of ``moment_rows``: centre, and moments of the columns."""
         wide, count = centre.double() * math.sqrt(2), len(self.numbers)
@@ -375,6 +356,10 @@ class SplineMap(FeatureMap):
     def _indicators(self) -> list[int]:
         return sorted(set(range(self.columns)) - set(self.numbers))
 
+    @property
+    def _longest(self) -> float:
+        return math.sqrt(2 * len(self.numbers) + (len(self._indicators) + 1) // 2)
+
     def _of(self, features: Tensor) -> Tensor:
         return features  # as they are stored: the rest of it is cheap, and changes with what is released
 
@@ -395,10 +380,7 @@ def map_of(
     """
     if SPLINES not in [kind.name for kind, _ in choice.parts]:
         return FeatureMap(choice, shape, bounds)
-    columns = tuple(range(math.prod(shape)))
-    if numbers is not None and not set(numbers) <= set(columns):
-        raise InputError(f"`features`: {SPLINES} of numbers that are no columns")
-    return SplineMap(choice, shape, bounds, numbers=columns if numbers is None else numbers)
+    return SplineMap(choice, shape, bounds, numbers=tuple(range(math.prod(shape))) if numbers is None else numbers)
 
 
 def make_feature_map(text: str, shape: tuple[int, ...], bounds: tuple[float, float]) -> FeatureMap:

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.features import MAPS, Takes, parse
+from dpltm.features import MAPS, parse
 from dpltm.features.feature_map import SPLINES, FeatureMap, map_of
 from dpltm.progress import SILENT, Progress
 from dpltm.records.batches import Inputs, Records
-from dpltm.records.catalogue import catalogue
 from dpltm.records.dataset import Dataset
 from dpltm.records.scaling import prepare
 from dpltm.records.split import Arrays, Split, filled
@@ -176,7 +175,6 @@ def with_feature_map(dataset: Dataset, features: str | None) -> Dataset:
     if choice is None:
         return dataset
     check_quantities(dataset, "`features`")
-    check_kind(dataset, choice.takes, "features")
     numbers = dataset.schema.number_places if dataset.schema.columns else None
     return replace(dataset, feature_map=map_of(choice, dataset.row_shape, dataset.bounds, numbers))
 
@@ -188,7 +186,6 @@ def take_over_map(dataset: Dataset, feature_map: FeatureMap | None, features: st
     if feature_map is None:
         return dataset
     check_quantities(dataset, "`dataset`", "use records like those that the features were made for")
-    check_kind(dataset, feature_map.base.takes, "dataset")
     return replace(dataset, feature_map=feature_map.for_records(dataset.row_shape, dataset.bounds))
 
 
@@ -198,15 +195,3 @@ def check_quantities(dataset: Dataset, taker: str, fix: str = "leave it out") ->
         raise InputError(f"{taker}: takes records of one array, and those of {dataset.name} have several; {fix}")
     if dataset.tables:
         raise InputError(f"{taker}: takes quantities, and records of {dataset.name} hold positions in tables; {fix}")
-
-
-def check_kind(dataset: Dataset, takes: Takes, field: str) -> None:
-    """Raise InputError for records that are known to be something else than what is taken."""
-    description = catalogue().get(dataset.name)
-    if description is None or description.shape != dataset.row_shape or takes in ("any", description.kind):
-        return
-    suited = next((kind.name for kind in MAPS.values() if kind.takes == description.kind), "unit")
-    raise InputError(
-        f"`{field}`: {dataset.name} holds {description.kind}s of shape {description.shape}, not {takes}s; take `features`"
-        f" {suited}"
-    )

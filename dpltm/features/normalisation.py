@@ -36,23 +36,25 @@ class ChannelStatistics:
         return (values - self.mean[:, None, None]) / self.deviation.clamp_min(smallest)[:, None, None]
 
 
-@dataclass(frozen=True)
-class GroupNormalisation:
+def group_normalised(values: Tensor, groups: int) -> Tensor:
     """Groups of neighbouring channels of each record, each less its mean and over its deviation within that record.
 
     Where the number of channels does not divide by ``groups``, there are as many as the next smaller number that it does.
     """
-
-    groups: int
-
-    def __call__(self, values: Tensor) -> Tensor:
-        channels = values.shape[1]
-        groups = next(number for number in range(min(self.groups, channels), 0, -1) if channels % number == 0)
-        return functional.group_norm(values, groups, eps=1e-10)
+    channels = values.shape[1]
+    groups = next(number for number in range(min(groups, channels), 0, -1) if channels % number == 0)
+    return functional.group_norm(values, groups, eps=1e-10)
 
 
-def pixels_first(values: Tensor) -> Tensor:
-    """``(n, channels, height, width)`` to ``(n, features)``, pixel by pixel, as images are stored."""
+def normalised(values: Tensor, groups: int | None, statistics: ChannelStatistics | None = None) -> Tensor:
+    """Transformed records as features, ``(n, features)``; channels are normalised, within a record or by ``statistics``.
+
+    ``(n, channels, height, width)`` comes pixel by pixel, as images are stored; where there are no ``groups`` of channels,
+    values stay as they are.
+    """
+    if groups is None:
+        return values
+    values = statistics(values) if statistics else group_normalised(values, groups)
     return values.permute(0, 2, 3, 1).flatten(1)
 
 

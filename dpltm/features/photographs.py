@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpltm.features import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE, Transform
-from dpltm.features.transforms import check_resizable, colours_first
+from dpltm.features.transforms import LEAST, colours_first, image_size
 from dpltm.records.files import bundled_tensors
 
 SIDE = 32  # pixels of an image's side
@@ -24,7 +24,7 @@ class Photographs(Transform):
     """Units of the dictionary along the ``count`` directions in which painted scenes differ most; every image by itself."""
 
     def __init__(self, count: int, shape: tuple[int, ...]) -> None:
-        check_resizable("photographs", shape)
+        image_size("photographs", shape, LEAST, (1, 3))
         self.feature_shape = (count,)
         self._filters, self._offset, self._mean, self._directions, scale = _bundled()  # now: before anything is spent
         self._kept = scale.argsort(stable=True)[:count]

@@ -16,32 +16,28 @@ from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.features import Transform
-from dpltm.features.normalisation import GroupNormalisation, fixed_norm, pixels_first
+from dpltm.features.normalisation import fixed_norm, normalised
 from dpltm.randomness.noise import FastSource, gaussian, uniform
 from dpltm.records.scaling import MAX_CHANNELS
 
 LEAST = 8  # pixels of a side, at least, of an image that is resized
 
 
-def image_size(kind: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Height, width and number of colours of a record as stored; InputError for ``kind`` of map where it is no image."""
-    colours = shape[2] if len(shape) == 3 else 1
-    if len(shape) not in (2, 3) or colours > MAX_CHANNELS:
-        raise InputError(
-            f"`features`: {kind} takes images, (height, width) or (height, width, colours), and a record here is of shape"
-            f" {shape}; take unit"
-        )
-    return shape[0], shape[1], colours
+def image_size(kind: str, shape: tuple[int, ...], least: int, colours: Sequence[int]) -> tuple[int, int, int]:
+    """Height, width and number of colours of a record as stored; InputError where ``kind`` of map does not take it.
 
-
-def check_resizable(kind: str, shape: tuple[int, ...]) -> None:
-    """Raise InputError for what no bundled file is for: no image, a small one, other than one or three colours."""
-    height, width, colours = image_size(kind, shape)
-    if min(height, width) < LEAST or colours not in (1, 3):
+    Args:
+        least: pixels that a side must have.
+        colours: how many there may be.
+    """
+    height, width, count = (*shape, 1)[:3] if len(shape) in (2, 3) else (0, 0, 0)
+    if min(height, width) < least or count not in colours:
+        numbers = ", ".join(map(str, colours))
         raise InputError(
-            f"`features`: {kind} takes images of {LEAST} by {LEAST} pixels or more, in grey or in three colours, and these"
-            f" are {height} by {width} in {colours}; take unit"
+            f"`features`: {kind} takes images, (height, width) or (height, width, colours), of {least} by {least} pixels or"
+            f" more in {numbers} colours, and a record here is of shape {shape}; take unit"
         )
+    return height, width, count
 
 
 def colours_first(images: Tensor) -> Tensor:
@@ -54,7 +50,7 @@ GREY, COLOURED, SIDE = (32, 64), (32, 32, 64, 64), 3
 ENLARGED = 56  # pixels of a side of an image of several colours, as the filters see it
 
 GROUPS = 8  # groups of channels that are normalised within a record
-
+COLOURS = range(1, MAX_CHANNELS + 1)
 
 # The convolutional modules of LATENT (Arachchige et al. 2019, IV-A1), with weights that are drawn once: nobody trains them
 # (III-C), so that they reveal nothing about anybody, and linear classifiers on top of them do well (Pinto et al. 2009).
@@ -69,11 +65,7 @@ class RandomConvolutions(Transform):
     channel_groups = GROUPS
 
     def __init__(self, seed: int, shape: tuple[int, ...]) -> None:
-        height, width, colours = image_size("conv", shape)
-        if min(height, width) < 6:
-            raise InputError(
-                f"`features`: conv takes images of 6 by 6 pixels or more, and these are {height} by {width}; take unit"
-            )
+        height, width, colours = image_size("conv", shape, 6, COLOURS)
         self._padding, filters = (0, GREY) if colours == 1 else (1, COLOURED)
         rows, columns = ((height - 4) // 2, (width - 4) // 2) if colours == 1 else (12, 12)
         self.feature_shape = (rows, columns, filters[-1])
@@ -142,15 +134,12 @@ class NeighbourAverage(Transform):
     """Averages of ``width`` neighbouring values at a time, each record less its mean."""
 
     def __init__(self, width: int, shape: tuple[int, ...]) -> None:
-        values = math.prod(shape)
-        if width > values:
-            raise InputError(f"`features`: unit:{width} averages more values than the {values} of a record")
         self.width = width
-        self.feature_shape = (-(-values // width),)
+        self.feature_shape = (-(-math.prod(shape) // width),)
         if self.feature_shape == (1,):
             raise InputError(
-                f"`features`: unit:{width} leaves nothing of records of {values} value{'s' * (values > 1)}: one value less"
-                " its own mean is zero; take fourier, or none"
+                f"`features`: unit:{width} leaves nothing of records of shape {shape}: one value less its own mean is zero;"
+                " take fourier, or none"
             )
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -183,17 +172,12 @@ class Wavelets(Transform):
     """
 
     def __init__(self, octaves: int, per_octave: int, shape: tuple[int, ...]) -> None:
-        if len(shape) != 2:
+        if len(shape) != 2 or shape[0] < 2**octaves:
             raise InputError(
-                f"`features`: wavelets takes signals, (steps, channels), and a record here is of shape {shape}; take"
-                " unit, or scatter for images"
+                f"`features`: wavelets with J = {octaves} takes signals, (steps, channels), of {2**octaves} steps or more,"
+                f" and a record here is of shape {shape}; take a smaller J, or unit"
             )
         steps, channels = shape
-        if steps < 2**octaves:
-            raise InputError(
-                f"`features`: signals of {steps} steps are too short for J = {octaves}; take wavelets:J with 2^J at"
-                f" most {steps}"
-            )
         self._triples = channels // 3 if channels % 3 == 0 else 0
         self._steps = steps
         self.feature_shape = ((channels + self._triples) * (1 + octaves * per_octave),)
@@ -228,12 +212,7 @@ class Joined(Transform):
         self.feature_shape = (sum(math.prod(part.feature_shape) for part in parts),)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.cat([fixed_norm(self._alone(part, x)) for part in self._parts], dim=1)
-
-    @staticmethod
-    def _alone(part: Transform, x: Tensor) -> Tensor:
-        values = part(x)
-        return values if part.channel_groups is None else pixels_first(GroupNormalisation(part.channel_groups)(values))
+        return torch.cat([fixed_norm(normalised(part(x), part.channel_groups)) for part in self._parts], dim=1)
 
 
 # Scattering: a transform (Mallat 2012; in two dimensions, Bruna and Mallat 2013) averages an image, the moduli of its
@@ -265,23 +244,13 @@ class Scattering(Transform):
     """
 
     def __init__(self, scales: int, angles: int, shape: tuple[int, ...]) -> None:
-        height, width, colours = image_size("scatter", shape)
         step = 2**scales
-        if min(height, width) <= step:
-            raise InputError(
-                f"`features`: images of {height} x {width} pixels are too small for J = {scales}, which averages over"
-                f" windows of {step}; take scatter:{(min(height, width) - 1).bit_length() - 1}"
-                if min(height, width) > 2
-                else f"`features`: images of {height} x {width} pixels are too small to scatter; take `features` none"
-            )
+        height, width, colours = image_size(f"scatter with J = {scales}", shape, step + 1, COLOURS)
         self.scales, self.angles = scales, angles
         # a margin of at least half a window on every side, mirrored, and a whole number of windows in all
         self._sizes = tuple(((size + step) // step + 1) * step for size in (height, width))
-        before = [(padded - size) // 2 for padded, size in zip(self._sizes, (height, width), strict=True)]
-        after = [
-            padded - size - first for padded, size, first in zip(self._sizes, (height, width), before, strict=True)
-        ]
-        self._margin = (before[1], after[1], before[0], after[0])
+        down, right = self._sizes[0] - height, self._sizes[1] - width
+        self._margin = (right // 2, right - right // 2, down // 2, down - down // 2)
         rows, columns = (size // step - 2 for size in self._sizes)
         self.feature_shape = (rows, columns, colours * len(paths(scales, angles)))
         self.channel_groups = SCATTER_GROUPS * colours
@@ -297,12 +266,8 @@ class Scattering(Transform):
 
     def __call__(self, x: Tensor) -> Tensor:
         """``(n, *shape)`` to ``(n, channels, height, width)``, float32; channels colour by colour."""
-        values = self._of_planes(colours_first(x).flatten(0, 1))
-        return values.view(x.shape[0], -1, *values.shape[2:])
-
-    def _of_planes(self, images: Tensor) -> Tensor:
-        """``(planes, height, width)`` to ``(planes, channels, height, width)``."""
-        images = functional.pad(images[:, None], self._margin, mode="reflect")
+        planes = colours_first(x).flatten(0, 1)  # of one colour each
+        images = functional.pad(planes[:, None], self._margin, mode="reflect")
         spectrum = torch.fft.fft2(images)
         first, second = [self._averaged(images, 0)], []
         for j1 in range(self.scales):
@@ -315,7 +280,8 @@ class Scattering(Transform):
                 per_angle.append(self._averaged(twice, j2))
             if per_angle:  # for every wavelet of the first order, those of the second by scale and angle
                 second.append(torch.cat(per_angle, 2).flatten(1, 2))
-        return torch.cat((*first, *second), 1)
+        values = torch.cat((*first, *second), 1)
+        return values.view(x.shape[0], -1, *values.shape[2:])
 
     def _averaged(self, values: Tensor, at: int) -> Tensor:
         """Return the averages of ``values``, which were sampled every 2^at pixels, every 2^J pixels; without the margin."""

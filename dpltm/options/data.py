@@ -11,7 +11,7 @@ from dpltm.privacy.checks import PER_UNIT
 
 BY_HELP = "Report subgroups of the test split as well, by values of a column or quarters of its numbers."
 UNIT_COLUMN_HELP = "Column with the person of each record: all of one person's are protected."
-DATASET_HELP = "Name (see dpltm datasets ls), file (.npz, .csv, .parquet, .arrow) or folder of .npy."
+DATASET_HELP = "Name (see dpltm datasets ls), or file (.npz, .csv, .parquet or .arrow)."
 DRY_RUN_HELP = "Check everything and print what would be done and spent."
 YES_HELP = "Export what was made from private records, although it may reveal them."
 FRESH_HELP = "Begin again after an interrupted attempt; the ledger keeps what that spent."
@@ -127,7 +127,7 @@ class OptimizerOptions(Options):
 class FolderOptions(Options):
     """A folder that is written."""
 
-    out: str | None = option(None, "Folder to write.", "DIR", required=True, section="Output")
+    out: str = option(None, "Folder to write.", "DIR", required=True, section="Output")
 
 
 class SeedOptions(Options):

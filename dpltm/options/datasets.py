@@ -24,7 +24,7 @@ class FetchRequest(Options):
         dpltm datasets fetch mnist
     """
 
-    dataset: str | None = option(None, "Name, as in dpltm datasets ls.", "NAME", argument=True, required=True)
+    dataset: str = option(None, "Name, as in dpltm datasets ls.", "NAME", argument=True, required=True)
 
 
 class InfoRequest(DataOptions):
@@ -35,7 +35,7 @@ class InfoRequest(DataOptions):
         dpltm datasets info mine.csv --label y --bounds 0,1
     """
 
-    dataset: str | None = option(None, "Name or path.", "NAME|FILE", argument=True, required=True)
+    dataset: str = option(None, "Name or path.", "NAME|FILE", argument=True, required=True)
 
 
 class FindOptions(GuaranteeOptions):
@@ -54,8 +54,7 @@ class SchemaRequest(FindOptions, LedgerOptions):
     classes by noisy histograms, and everything that uses the schema carries that release. `from_public` reads them from
     records that are declared public. Without either, the command writes the names of columns, and you fill in the rest.
 
-    `schema` gives what you know already, of some columns or all. By itself it is compared with the table, for your own
-    eyes only: what does not fit, by column, and what to do about it.
+    `schema` gives what you know already, of some columns or all.
 
     Examples:
         # from private records, in one round
@@ -64,11 +63,9 @@ class SchemaRequest(FindOptions, LedgerOptions):
         dpltm datasets schema public.csv --label y --from-public --out mine.toml
         # with what is known
         dpltm datasets schema mine.csv --schema known.toml --private 0.2 --records 40000 --out mine.toml
-        # does the table fit?
-        dpltm datasets schema mine.csv --schema mine.toml
     """
 
-    file: str | None = option(None, "A .csv, .parquet or .arrow file.", "FILE", argument=True, required=True)
+    file: str = option(None, "A .csv, .parquet or .arrow file.", "FILE", argument=True, required=True)
     label: str | None = option(None, "Column of labels.", "COLUMN", section="Table")
     classes: str | None = option(None, "Names of the classes, which then cost nothing.", "NAME,NAME,...")
     target_bounds: str | None = option(None, "Public range of a label that is a number.", "LO,HI")

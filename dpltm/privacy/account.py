@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from dpltm.errors import BudgetError, InputError
 from dpltm.privacy.accountants import FINE, Resolution
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import RECORD, UNKNOWN_RECORDS, Entry, Id, Lineage, Part, union
+from dpltm.privacy.entry import NO_LINEAGE, RECORD, UNKNOWN_RECORDS, Entry, Id, Lineage, Part, union
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, Mechanism, Selection, Unprotected, over_two_steps
 from dpltm.registry import Deferred
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dpltm.privacy.pld import Profile
 
 _EPSILON, _PROFILE = Deferred("dpltm.privacy.accountant:epsilon"), Deferred("dpltm.privacy.accountant:profile")
-_FILTER, _COMPOSE = Deferred("dpltm.privacy.accountant:filter_epsilon"), Deferred("dpltm.privacy.accountant:compose")
+_FILTER = Deferred("dpltm.privacy.accountant:filter_epsilon")
 """The accountant, which takes libraries that entering an entry does not."""
 
 MAX_PIECES = 256
@@ -71,7 +71,7 @@ class Account:
     def of(
         cls,
         entered: Iterable[Entry],
-        lineage: Lineage | None = None,
+        lineage: Lineage = NO_LINEAGE,
         *,
         home: Id = "",
         population: str | None = None,
@@ -84,7 +84,7 @@ class Account:
             lineage: of the value.
             home, population, unit: of the ledger.
         """
-        entries = union(entered, () if lineage is None else lineage.entries)
+        entries = union(entered, lineage.entries)
         apart = {entry.population for entry in entries if entry.kind == "apart" and entry.home == home}
         counted: list[Entry] = []
         aside: dict[str, list[Entry]] = {}
@@ -149,10 +149,9 @@ class Account:
             else:
                 everywhere.add(entry.id)
         groups, too_many = [frozenset(everywhere)], False
-        for key in sorted(
-            cuts, key=repr
-        ):  # and once there are too many, all that follow are whole: so no entry lowers a figure
+        for key in sorted(cuts, key=repr):
             cells = _cells(cuts[key])
+            # once there are too many, all that follow are whole: so no entry lowers a figure
             too_many = too_many or len(groups) * len(cells) > MAX_PIECES
             if too_many:
                 cells = [frozenset().union(*cells)]
@@ -198,11 +197,6 @@ class Account:
         """
         return max(float(_FILTER(self.mechanisms(piece), delta)) for piece in self.pieces)
 
-    @property
-    def failing(self) -> float:
-        """Part of any delta that guarantees and truncations take, whatever epsilon is; none is certified at less."""
-        return max(float(_COMPOSE(self.mechanisms(piece)).delta) for piece in self.pieces)
-
     def profiles(self) -> list[Profile]:
         """Return the certified delta at every epsilon, one profile a piece; InputError where nothing can be certified."""
         return [_PROFILE(self.mechanisms(piece)) for piece in self.pieces]
@@ -221,8 +215,7 @@ class Account:
             return
         total = math.inf
         for accountant in QUICK_FIRST:
-            total = min(total, (self + drafts).epsilon(limit.delta, accountant))
-            if total <= limit.epsilon:
+            if (total := min(total, (self + drafts).epsilon(limit.delta, accountant))) <= limit.epsilon:
                 return
         raise BudgetError(
             f"budget: this would bring the population to epsilon {figure(total)} at delta {limit.delta:g}, above the budget"
@@ -278,13 +271,10 @@ class Planned:
         """Return the account with the release in it; for None, with ``others`` and what can touch the same people."""
         account, mechanisms = self.account, (*self.others, *(() if mechanism is None else (mechanism,)))
         if mechanism is None:
-            unit = account.unit
             relation = account.adjacency or "add-remove"
-            touching = tuple(entry for entry in account.entries if not entry.part.apart(self.part, unit, relation))
-            account = replace(account, entries=touching)
-        if not mechanisms:
-            return account
-        drafts = [Entry("release", self.part, mechanisms, unit=account.unit, day="")]
+            touching = (entry for entry in account.entries if not entry.part.apart(self.part, account.unit, relation))
+            account = replace(account, entries=tuple(touching))
+        drafts = [Entry("release", self.part, mechanisms, unit=account.unit, day="")] if mechanisms else []
         return account + drafts
 
     def epsilon(
@@ -335,21 +325,18 @@ def check_moves(account: Account) -> None:
                 )
 
 
-MEASURED = (
-    ", or `eval_private` for a measurement that is paid for; a test split has to be left out of every release, that of a"
-    " schema too (`test`)"
-)
-"""Said of records that were to be measured on exactly."""
-
-
 def check_declared(account: Account, part: Part, kind: str) -> None:
     """Raise InputError if ``part``, from which a release was made, is to be declared public or excluded."""
+    measured = (
+        ", or `eval_private` for a measurement that is paid for; a test split has to be left out of every release, that of a"
+        " schema too (`test`)"
+    )
     for entry in account.paid:
         if _meets(entry.part, part, by_name=kind == "public"):
             raise InputError(
                 f"`dataset`: {entry.part} is protected by a release on record ({entry.words}, {entry.day}), and {part}"
                 f" shares records with it; the same records cannot be {kind}: take other records"
-                + ("" if kind == "public" else MEASURED)
+                + ("" if kind == "public" else measured)
             )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpltm.errors import InputError
-from dpltm.registry import Deferred, Registry
+from dpltm.registry import Deferred, Registry, listed
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,9 @@ DEFAULT = "pld"
 def check_certifies(name: str) -> None:
     """Raise InputError for an accountant that may not decide over noise or a budget: an approximation, or unknown."""
     if not ACCOUNTANTS.find(name).certifies:
-        *most, last = CERTIFIED
         raise InputError(
             f"`accountant`: {name} is an approximation and can neither calibrate noise nor satisfy a budget; use"
-            f" {', '.join(most)} or {last}"
+            f" {listed(CERTIFIED)}"
         )
 
 

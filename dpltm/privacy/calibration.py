@@ -11,7 +11,7 @@ import bisect
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NoReturn
 
 from scipy.optimize import brentq
@@ -22,8 +22,7 @@ from dpltm.privacy.account import NOTHING, Planned
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK, Resolution, check_certifies
 from dpltm.privacy.describe import describe, figure
-from dpltm.privacy.mechanisms import AllocatedSgd, Mechanism, NoisySgd
-from dpltm.privacy.truncated_sampling import SHARE
+from dpltm.privacy.mechanisms import AllocatedSgd, NoisySgd
 
 TOLERANCE = 1e-3
 """Relative distance below the budget within which an answer lies, never above; for budgets of 1e-5 and less, as near
@@ -32,21 +31,12 @@ as the accountant's grid allows."""
 MIN_NOISE, MAX_NOISE = 0.1, 2.0**14
 """No noise multiplier below or above these is tried; where even the least one underspends, it is taken."""
 
-MIN_SHARE, MAX_NOISE_RATIO = 0.02, 10.0
-"""What is left of a budget is refused below this share of it, or where it calls for more than so many times the noise of the
-whole budget.
-
-A search ends up to ``TOLERANCE`` short of its budget. So a spent budget leaves a crumb, and some noise fits any
-crumb: 30 to 50,000 times that of the whole, for what would be certified as the whole budget once more. The noise
-alone does not tell a sliver of a large budget: 1 % of 50 may call for 6 times as much. The share alone does not tell
-3 % left by a draw, which calls for up to 25 times the noise, from 3 % left by another training, which calls for 4
-(Gaussian noise adds up by its inverse square). Planned remainders are accepted: a tenth left by a draw calls for
-about 8 times the noise at most. All of this for epsilon 0.1 to 50 at delta 1e-5.
-"""
+MIN_SHARE = 0.02
+"""What is left of a budget is refused below this share of it. A search ends up to ``TOLERANCE`` short of its budget, so a
+spent budget leaves a crumb, and some noise fits any crumb: 30 to 50,000 times that of the whole, for what would be certified
+as the whole budget once more."""
 
 MAX_STEPS = 10**8
-
-Spent = Callable[[Mechanism, Resolution], float]
 
 
 def calibrate_noise(
@@ -63,7 +53,7 @@ def calibrate_noise(
         before: what counts already.
 
     Raises:
-        BudgetError: ``before`` spends the budget, or leaves too little of it (see ``MIN_SHARE`` and ``MAX_NOISE_RATIO``).
+        BudgetError: ``before`` spends the budget, or leaves too little of it (see ``MIN_SHARE``).
         CalibrationError: the budget is not a positive number, or no noise multiplier up to ``MAX_NOISE`` is enough.
 
     Guarantees:
@@ -78,11 +68,10 @@ def calibrate_noise(
 def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Planned, accountant: str) -> float:
     spent, left = _check(budget, delta, before, accountant)
 
-    def alone(training: NoisySgd) -> float:
-        return NOTHING.epsilon(training, delta, accountant)
-
     def excess(log_sigma: float, resolution: Resolution) -> float:
-        return _excess(spent(replace(plan, noise_multiplier=math.exp(log_sigma)), resolution), budget)
+        """Log of spent over budget, shifted so that its root lies in the middle of the tolerance; spent may be 0."""
+        share = spent(replace(plan, noise_multiplier=math.exp(log_sigma)), resolution=resolution) / budget
+        return math.log(min(max(share, 1e-12), 1e12)) + TOLERANCE / 2
 
     guess = gdp.clt_noise(gdp.mu(left, delta), plan.sampling_rate, plan.compositions, replace_one=_replace(plan))
     root = _least(excess, math.log(guess), math.log(MIN_NOISE), math.log(MAX_NOISE))
@@ -91,14 +80,7 @@ def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Planned, a
             budget, left, delta, before, f"even noise multiplier {MAX_NOISE:g} over {plan.steps} steps at"
             f" sampling rate {plan.sampling_rate:.3g} spends more", "raise `epsilon` or take fewer steps",
         )  # fmt: skip
-    noise = math.exp(root)
-    # the whole budget needs no more noise than this if it fits
-    eased = replace(plan, noise_multiplier=noise / MAX_NOISE_RATIO)
-    if left < budget and eased.noise_multiplier > MIN_NOISE and alone(eased) <= budget:
-        most = f"over {MAX_NOISE_RATIO:g} times that of the whole"
-        why = f"which leaves so little of {budget:g} that the noise would be {most}"
-        raise BudgetError(taken(before, f"epsilon {figure(budget - left)}", why, delta))
-    return noise
+    return math.exp(root)
 
 
 def calibrate_steps(
@@ -107,29 +89,25 @@ def calibrate_steps(
     plan: NoisySgd,
     before: Planned = NOTHING,
     accountant: str = "pld",
-    most: int | None = None,
+    most: int = MAX_STEPS,
 ) -> NoisySgd:
-    """The mechanism ``plan`` with the most steps, up to ``most`` or ``MAX_STEPS``, whose epsilon fits. Raises as
-    :func:`calibrate_noise`, also where not even one step fits."""
+    """The mechanism ``plan`` with the most steps, up to ``most``, whose epsilon fits. Raises as :func:`calibrate_noise`,
+    also where not even one step fits."""
     spent, left = _check(budget, delta, before, accountant)
-    if most is not None and spent(wanted := replace(plan, steps=most), FINE) <= budget:
-        return wanted
 
-    def excess(log_steps: float, resolution: Resolution) -> float:  # falls as its argument, -ln T, grows
-        steps = min(max(round(math.exp(-log_steps)), 1), MAX_STEPS)
-        return _excess(spent(replace(plan, steps=steps), resolution), budget)
+    def fits(steps: int) -> bool:
+        return spent(replace(plan, steps=steps)) <= budget
 
-    per_step = gdp.clt_mu(_noise(plan), plan.sampling_rate, 1, replace_one=_replace(plan))
-    guess = min(max((gdp.mu(left, delta) / per_step) ** 2, 1.0), MAX_STEPS)
-    root = _least(excess, -math.log(guess), -math.log(MAX_STEPS), 0.0)
-    steps = 1 if root is None else round(math.exp(-root))
-    low, _ = _around(lambda count: spent(replace(plan, steps=count), FINE) <= budget, steps, max(steps // 2000, 1))
-    if low == 0:
+    if fits(most):
+        return replace(plan, steps=most)
+    per_step = gdp.clt_mu(max(plan.noise_multiplier, MIN_NOISE), plan.sampling_rate, 1, replace_one=_replace(plan))
+    steps = _largest(fits, round(min((gdp.mu(left, delta) / per_step) ** 2, most - 1)), most)
+    if steps == 0:
         _refuse(
             budget, left, delta, before, f"even one step at noise multiplier {plan.noise_multiplier:.3g} and"
             f" sampling rate {plan.sampling_rate:.3g} spends more", "raise `epsilon` or the noise",
         )  # fmt: skip
-    return replace(plan, steps=low if most is None else min(low, most))
+    return replace(plan, steps=steps)
 
 
 def slack_noise(plan: NoisySgd, delta: float) -> float:
@@ -155,43 +133,32 @@ def check_share(budget: float, used: float, before: Planned, delta: float, kind:
 
 def taken(before: Planned, amount: str, why: str, delta: float) -> str:
     """One line on what took a budget: the costliest event, with its date if known, how many others, and a remedy."""
-    account = before.with_mechanism(None)
-    paid = account.paid
+    paid = before.with_mechanism(None).paid
     # rdp is quick, and good enough to rank by
     first = max(paid, key=lambda entry: replace(before.account, entries=(entry,)).epsilon(delta, "rdp"), default=None)
     others = f" and {len(paid) - 1} other release{'s' if len(paid) > 2 else ''}" if len(paid) > 1 else ""
     gone = "what this release holds beside"
     if first is not None and first.day:  # else it is of this release itself, and on no record yet
         gone = f"{describe(first)} ({first.day})"
-    short = "delta" if account.failing > (1 - SHARE) * delta else "epsilon"  # a truncation may take as much again
     return (
-        f"budget: on these records {amount} goes to {gone}{others}, {why}; set a larger `{short}`, a new budget for all of"
+        f"budget: on these records {amount} goes to {gone}{others}, {why}; set a larger `epsilon`, a new budget for all of"
         " it together, or name the account of other people (`ledger`, `population`)"
     )
 
 
-def _check(budget: float, delta: float, before: Planned, accountant: str) -> tuple[Spent, float]:
-    """Epsilon of ``before``, as a function, and what that leaves of the budget."""
+def _check(budget: float, delta: float, before: Planned, accountant: str) -> tuple[Callable[..., float], float]:
+    """Epsilon of ``before`` and a plan, as a function, and what ``before`` leaves of the budget."""
     check_certifies(accountant)
     if not (budget > 0 and math.isfinite(budget)):
         raise CalibrationError(f"`epsilon`: {budget:g} is not a positive number")
     used = before.epsilon(None, delta, accountant)
     check_share(budget, used, before, delta)
 
-    def spent(plan: Mechanism, resolution: Resolution) -> float:
-        return before.epsilon(plan, delta, accountant, resolution=resolution)
-
-    return spent, budget - used
+    return partial(before.epsilon, delta=delta, accountant=accountant), budget - used
 
 
 def _replace(plan: NoisySgd) -> bool:
     return plan.adjacency == "replace-one"
-
-
-def _noise(plan: NoisySgd) -> float:
-    if plan.noise_multiplier <= 0:
-        raise CalibrationError("`noise_multiplier`: without noise no budget is enough")
-    return plan.noise_multiplier
 
 
 def _refuse(budget: float, left: float, delta: float, before: Planned, why: str, remedy: str) -> NoReturn:
@@ -199,11 +166,6 @@ def _refuse(budget: float, left: float, delta: float, before: Planned, why: str,
         little = f"which leaves too little of {budget:g}: {why}"
         raise BudgetError(taken(before, f"epsilon {figure(budget - left)}", little, delta))
     raise CalibrationError(f"`epsilon`: {budget:g} is too small to calibrate: {why}; {remedy}")
-
-
-def _excess(spent: float, budget: float) -> float:
-    """Log of spent over budget, shifted so that its root lies in the middle of the tolerance; spent may be 0."""
-    return math.log(min(max(spent / budget, 1e-12), 1e12)) + TOLERANCE / 2
 
 
 def _least(excess: Callable[[float, Resolution], float], guess: float, low: float, high: float) -> float | None:
@@ -245,20 +207,13 @@ def _root(excess: Callable[[float], float], guess: float, step: float, low: floa
     return root
 
 
-def _around(fits: Callable[[int], bool], guess: int, step: int) -> tuple[int, int]:
-    """Neighbouring whole numbers: the largest that fits (0 if none does), and the next, which does not."""
-    low, high = 0, MAX_STEPS + 1
-    at = guess
-    while low < at < high:  # grow steps away from the guess until it is between the two
-        if fits(at):
-            low, at = at, min(at + step, high)
-        else:
-            high, at = at, max(at - step, low)
+def _largest(fits: Callable[[int], bool], guess: int, high: int) -> int:
+    """The largest whole number below ``high`` that fits; 0 if none does, and ``high`` does not."""
+    low, at, step = 0, max(guess, 1), max(guess // 64, 1)
+    while low < at < high:  # grow steps away from the guess until the answer is between the two
+        low, high, at = (at, high, at + step) if fits(at) else (low, at, at - step)
         step *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low, high
+    return low + bisect.bisect_left(range(low + 1, high), True, key=lambda steps: not fits(steps))
 
 
 POINTS = 10

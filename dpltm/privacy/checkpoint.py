@@ -24,8 +24,8 @@ import numpy as np
 
 from dpltm.errors import ArtifactError, DpltmError, InputError
 
-AGAIN = "say `fresh` to begin again"
-"""Answer to a refused checkpoint where a command has that option; see :func:`begun_again_by`."""
+AGAIN = "begin again without it: `fresh`, or remove it"
+"""Answer to a refused checkpoint."""
 
 OTHERWISE = f"repeat the same command to go on, choose another `out`, or {AGAIN} (what was spent stays spent)"
 """Answer to other work than was begun."""
@@ -67,16 +67,6 @@ NOT_KEPT = Checkpoints()
 
 
 @contextlib.contextmanager
-def begun_again_by(how: str) -> Iterator[None]:
-    """A block of a command without that option, whose refusals say ``how`` to begin again."""
-    try:
-        yield
-    except DpltmError as error:
-        error.args = (str(error).replace(AGAIN, how),)
-        raise
-
-
-@contextlib.contextmanager
 def reading() -> Iterator[None]:
     """A block that reads a checkpoint: whatever goes wrong in it is an ArtifactError, since the checkpoint is damaged."""
     try:
@@ -98,9 +88,4 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterato
         if isinstance(was, Mapping) and isinstance(now, Mapping):
             yield from _differences(was, now)
         elif was != now:
-            yield f"`{name}` was {_shown(was)} and is {_shown(now)}"
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return "not given" if value is None else text if len(text) <= 60 else f"{text[:57]}..."
+            yield f"`{name}` was {was!r:.60} and is {now!r:.60}"

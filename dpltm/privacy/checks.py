@@ -43,14 +43,9 @@ def check_delta_alone(delta: float) -> None:
 
 def check_delta_of(delta: float, records: int, at_hand: int, unit: str = "record") -> None:
     """Raise InputError unless 0 < delta < 1/n for the public number of records, and for those at hand (private, never
-    said)."""
-    if not 0 < delta < 1 / records:
+    said: what is refused may be kept in a log)."""
+    if not 0 < delta < 1 / max(records, at_hand):
         raise InputError(
-            f"`delta`: {delta:g} is not between 0 and 1/n = {1 / records:.3g} for {records} {unit}s;"
-            " take one well below it"
-        )
-    if not delta < 1 / max(records, at_hand):  # whose number is private: what is refused may be kept in a log
-        raise InputError(
-            f"`delta`: {delta:g} is not between 0 and 1/n, since there are more {unit}s than the {records}"
-            " declared; take one well below it"
+            f"`delta`: {delta:g} is not between 0 and 1/n = {1 / records:.3g} for {records} {unit}s or more; take a"
+            " smaller one"
         )

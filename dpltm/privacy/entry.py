@@ -16,8 +16,8 @@ import reprlib
 import sys
 import types
 import typing
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
@@ -137,10 +137,6 @@ class Part:
     def cut_key(self) -> tuple[object, ...]:
         """Key that ranges must share to be compared."""
         return self.snapshot, self.cut, self.columns
-
-    @property
-    def whole(self) -> Part:
-        return replace(self, cut="whole", start=0, stop=END)
 
     def __str__(self) -> str:
         if self.cut == "whole":
@@ -379,13 +375,8 @@ TRAININGS = frozenset(name for name, kind in MECHANISMS.items() if issubclass(ki
 _NAMES = {kind: name for name, kind in MECHANISMS.items()}
 
 
-def to_json(value: object) -> dict[str, Any]:
+def to_json(value: Any) -> Any:
     """Return a dataclass, such as an entry, a lineage or a part, as a JSON object; infinity is the text ``inf``."""
-    body: dict[str, Any] = _plain(value)
-    return body
-
-
-def _plain(value: Any) -> Any:
     name = {}
     if isinstance(value, kinds.Mechanism):
         if type(value) not in _NAMES:
@@ -394,9 +385,9 @@ def _plain(value: Any) -> Any:
             )
         name = {"mechanism": _NAMES[type(value)]}
     if dataclasses.is_dataclass(value):
-        return {**name, **{item.name: _plain(getattr(value, item.name)) for item in fields(value)}}
+        return {**name, **{item.name: to_json(getattr(value, item.name)) for item in fields(value)}}
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [to_json(item) for item in value]
     return "inf" if value == math.inf else value
 
 
@@ -414,29 +405,23 @@ def lineage_from_json(body: object, where: str = "lineage") -> Lineage:
 def lineage_from_text(text: str) -> Lineage:
     """Return the lineage in a JSON text. Raises as :func:`entry_from_json`."""
     try:
-        return lineage_from_json(json.loads(text))
-    except (ValueError, RecursionError) as error:
-        raise error if isinstance(error, ArtifactError) else ArtifactError("lineage: not valid JSON") from None
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ArtifactError("lineage: not valid JSON") from None
+    return lineage_from_json(body)
 
 
-@cache
-def _hints(kind: type) -> Mapping[str, Any]:
-    return typing.get_type_hints(kind)
+_hints = cache(typing.get_type_hints)
 
 
-def value_from_json(kind: type[M], body: object, where: str) -> M:
-    """Return a dataclass from JSON; every field must be there, and no other. Raises as :func:`entry_from_json`.
+def value_from_json(kind: Any, body: Any, where: str) -> Any:
+    """Return a value from JSON; of a dataclass every field must be there, and no other. Raises as :func:`entry_from_json`.
 
     Args:
-        kind: the dataclass.
+        kind: its type.
         body: what JSON holds.
         where: begins the message of what is refused.
     """
-    value: M = _value(kind, body, where)
-    return value
-
-
-def _value(kind: Any, body: Any, where: str) -> Any:
     origin = get_origin(kind)
     choices = get_args(kind)
     if isinstance(kind, type) and issubclass(kind, kinds.Mechanism):
@@ -450,13 +435,9 @@ def _value(kind: Any, body: Any, where: str) -> Any:
     if origin is tuple:
         if not isinstance(body, list):
             raise ArtifactError(f"{where}: Expected a list")
-        return tuple(_value(choices[0], item, where) for item in body)
-    if origin is types.UnionType:
-        return (
-            None
-            if body is None
-            else _value(next(choice for choice in choices if choice is not type(None)), body, where)
-        )
+        return tuple(value_from_json(choices[0], item, where) for item in body)
+    if origin is types.UnionType:  # with None, which comes last
+        return None if body is None else value_from_json(choices[0], body, where)
     if kind is float:
         if body == "inf":
             return math.inf
@@ -483,7 +464,7 @@ def _object(kind: Any, body: object, where: str) -> Any:
     if not isinstance(body, dict) or set(body) != names:
         wrong = sorted(set(body) ^ names)[0] if isinstance(body, dict) else "all of it"
         raise ArtifactError(f"{where}: unknown or missing field {wrong!r:.40}")
-    values = {name: _value(_hints(kind)[name], value, f"{where}: {name}") for name, value in body.items()}
+    values = {name: value_from_json(_hints(kind)[name], value, f"{where}: {name}") for name, value in body.items()}
     try:
         return kind(**values)
     except InputError as error:

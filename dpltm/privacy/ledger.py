@@ -1,7 +1,7 @@
 """The ledger: the account of one population, to which entries are added and from which none is ever taken.
 
-It lies in memory, or where a :class:`Store` keeps it (``dpltm.tickets`` keeps files). All that may be behind a figure is in
-``entries``; ``account`` says what they come to.
+It lies in memory, or where another :class:`Store` keeps it (``dpltm.tickets`` keeps files). All that may be behind a figure
+is in ``entries``; ``account`` says what they come to.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.account import Account, check_declared, check_moves
-from dpltm.privacy.entry import RECORD, Entry, Head, Id, Lineage, Part, entry_from_json, to_json
+from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Head, Id, Lineage, Part, entry_from_json, to_json
+
+if TYPE_CHECKING:
+    from dpltm.records.dataset import Dataset
 
 
 def canonical(body: object) -> str:
@@ -75,11 +78,16 @@ class Book:
         """Return whether it held, or holds, just what a head of this ledger says."""
         return 0 <= head.count <= len(self.entries) and self.digests[head.count] == head.digest
 
-    def account(self, lineage: Lineage | None = None) -> Account:
-        """Return what it holds and what a value depends on; ArtifactError where that knows it longer, or other."""
-        if lineage is not None:
-            self._check(lineage)
-        return Account.of(self.entries, lineage, home=self.home, population=self.population, unit=self.unit)
+    def account(self, lineage: Lineage = NO_LINEAGE, *, own: bool = False) -> Account:
+        """Return what it holds and what a value depends on; ArtifactError where that knows it longer, or other.
+
+        Args:
+            lineage: of the value.
+            own: leave out all else that was paid for here: the value is a trial among several, which all count.
+        """
+        self._check(lineage)
+        entries = [entry for entry in self.entries if not own or entry.kind in ("public", "excluded", "apart")]
+        return Account.of(entries, lineage, home=self.home, population=self.population, unit=self.unit)
 
     def _check(self, lineage: Lineage) -> None:
         """Refuse a lineage by which this ledger was longer, or another, than it is."""
@@ -95,11 +103,6 @@ class Book:
                 raise ArtifactError(
                     f"ledger: it does not hold entry {entry.id[:12]}, which it is said to have paid for"
                 )
-
-    def own_account(self, lineage: Lineage) -> Account:
-        """Return what a value depends on, without all else that it holds: of a trial among several, which all count."""
-        declared = (entry for entry in self.entries if entry.kind in ("public", "excluded", "apart"))
-        return Account.of(declared, lineage, home=self.home, population=self.population, unit=self.unit)
 
     def entry_of(self, draft: Entry) -> Entry | None:
         """Return the declaration on record of that kind and just that part; None where there is none."""
@@ -134,7 +137,7 @@ class Book:
             entry = replace(draft, id=id, home=self.home, population=population, unit=unit, sequence=len(entries) + 1)
             entry = entry_from_json(to_json(entry))  # as it will be read: 1 is 1.0 then, for digests too
             entries.append(entry)
-            digests.append(next_digest(digests[-1], entry))
+            digests.append(hashlib.sha256((digests[-1] + canonical(to_json(entry))).encode()).hexdigest())
         if len({entry.id for entry in entries}) < len(entries):
             raise ArtifactError("ledger: a release that it holds already cannot be entered again")
         return replace(self, entries=tuple(entries), digests=tuple(digests))
@@ -149,33 +152,8 @@ def first_digest(home: Id, population: str | None) -> str:
     return hashlib.sha256(canonical([home, population]).encode()).hexdigest()
 
 
-def next_digest(before: str, entry: Entry) -> str:
-    """Return the digest of a chain with one entry more."""
-    return hashlib.sha256((before + canonical(to_json(entry))).encode()).hexdigest()
-
-
-class Store(Protocol):
-    """Storage of a ledger."""
-
-    def read(self) -> Book:
-        """Return what lies there now; ArtifactError if it is damaged, or shorter than it is known to have been."""
-        ...
-
-    def locked(self) -> contextlib.AbstractContextManager[object]:
-        """Return a block in which no other thread or process adds anything there; not to be entered twice."""
-        ...
-
-    def opener(self, unit: str) -> Callable[[], Ledger] | None:
-        """Return what opens the ledger in another process; None where nothing does."""
-        ...
-
-    def add(self, before: Book, after: Book) -> None:
-        """Write, flush and sync what ``after`` has more than ``before``, all or nothing; called in a locked block."""
-        ...
-
-
-class _Memory:
-    """Store of a ledger in memory, of this process alone."""
+class Store:
+    """Storage of a ledger: here the memory of this process alone."""
 
     def __init__(self, book: Book) -> None:
         self._book = book
@@ -183,9 +161,11 @@ class _Memory:
         self._lock = threading.Lock()
 
     def read(self) -> Book:
+        """Return what lies there now; ArtifactError if it is damaged, or shorter than it is known to have been."""
         return self._book
 
     def locked(self) -> contextlib.AbstractContextManager[object]:
+        """Return a block in which no other thread or process adds anything there; not to be entered twice."""
         if self._process != os.getpid():
             raise InputError(
                 "`ledger`: it lies in the memory of another process, which would not see what is entered here; keep it in a"
@@ -193,10 +173,13 @@ class _Memory:
             )
         return self._lock
 
-    def opener(self, unit: str) -> None:
+    def opener(self, unit: str) -> Callable[[], Ledger] | None:
+        """Return what opens the ledger in another process; None where nothing does."""
         del unit
+        return None
 
     def add(self, before: Book, after: Book) -> None:
+        """Write, flush and sync what ``after`` has more than ``before``, all or nothing; called in a locked block."""
         del before
         self._book = after
 
@@ -224,7 +207,7 @@ class Ledger:
     """
 
     def __init__(self, population: str | None = None, unit: str = RECORD, store: Store | None = None) -> None:
-        self._store: Store = _Memory(Book.new(population, unit)) if store is None else store
+        self._store = Store(Book.new(population, unit)) if store is None else store
         self._unit = unit
         self._hashed_by: bytes | None = None  # the key of all snapshots that it gave out
 
@@ -259,7 +242,7 @@ class Ledger:
         """Name of the people whose account it is."""
         return self.book.population
 
-    def account(self, lineage: Lineage | None = None) -> Account:
+    def account(self, lineage: Lineage = NO_LINEAGE) -> Account:
         """Return what it holds, together with what a value depends on. Arguments as :meth:`Book.account`."""
         return self.book.account(lineage)
 
@@ -277,9 +260,8 @@ class Ledger:
         """Return the part of a dataset, with its snapshot: published records have one name everywhere, others one here."""
         published = dataset.published_id()
         snapshot = self.snapshot(dataset.content_digest()) if published is None else published
-        return self.owned(
-            replace(dataset.part, name=dataset.name, snapshot=snapshot), dataset.noun, dataset.owners_digest()
-        )
+        part = replace(dataset.part, name=dataset.name, snapshot=snapshot)
+        return self.owned(part, dataset.noun, dataset.owners_digest())
 
     def owned(self, part: Part, noun: str, owners: bytes | None) -> Part:
         """Return a part with whose its records are.
@@ -314,11 +296,6 @@ class Ledger:
             return None
         return self.declared(dataset.tested())
 
-    def exclude(self, dataset: Dataset) -> None:
-        """Declare that the test split of a dataset is not of the population, before something is measured on it
-        exactly. Raises InputError if a release on record protects some of these records."""
-        self.declare_once(*self.apart(dataset))
-
     def declare_once(self, *drafts: Entry) -> Lineage:
         """Enter ``drafts``, except declarations on record; return the lineage of releases and public records.
 
@@ -332,14 +309,6 @@ class Ledger:
                 paid = [entry for entry in self._declare(book, *book.lacking(drafts)) if entry.paid]
         public = self.book.public(drafts)
         return public | self.lineage(*paid) if paid else public
-
-    def declare_public(self, dataset: Dataset, words: str) -> Lineage:
-        """Enter that records of ``dataset`` are public, once in a ledger; return the lineage of ``words``, read off them.
-
-        Raises:
-            InputError: a release on record protects some of them.
-        """
-        return dataset.lineage | self.declare_once(*self.public(dataset, words))
 
     def declare(self, *drafts: Entry) -> tuple[Entry, ...]:
         """Enter declarations, or releases that were made elsewhere, all or none; return them as they are on record.
@@ -428,27 +397,6 @@ class Begun(InputError):
 
 class Moved(Exception):
     """Raised if something was entered since a release was planned."""
-
-
-class Dataset(Protocol):
-    """Records as a ledger sees them; ``dpltm.records`` has them."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def part(self) -> Part: ...
-    @property
-    def lineage(self) -> Lineage: ...
-    @property
-    def test(self) -> object: ...
-
-    @property
-    def noun(self) -> str: ...
-
-    def content_digest(self) -> bytes: ...
-    def owners_digest(self) -> bytes | None: ...
-    def tested(self) -> Dataset: ...
-    def published_id(self) -> Id | None: ...
 
 
 _of_process: list[Ledger] = []

@@ -33,11 +33,8 @@ many steps that were drawn before; or in every one."""
 Bits = Literal["secure", "fast"]
 """Bits that noise is made of: of a cryptographic generator, or of one that is statistically sound only."""
 
-MAX_STEPS, MAX_CATEGORIES, MAX_SETTINGS = 10**9, 10**9, 10**4
-"""Beyond these a number is an accident, and more than accountants compose."""
-
-MAX_RECORDS = 10**12
-"""Bound on the number of records, that a truncation is priced by."""
+MAX_STEPS, MAX_CATEGORIES, MAX_SETTINGS, MAX_RECORDS = 10**9, 10**9, 10**4, 10**12
+"""Beyond these a number is an accident, and more than accountants compose, or price a truncation by."""
 
 MAX_DEVIATION = 1e5
 """Of discrete noise, whose values are summed one by one."""
@@ -64,6 +61,9 @@ class Mechanism:
     positive: ClassVar[tuple[str, ...]] = ()
     """Names of parameters that are finite numbers above 0."""
 
+    whole: ClassVar[tuple[tuple[str, int, int], ...]] = ()
+    """Names and ranges of parameters that are whole numbers."""
+
     def __init_subclass__(cls) -> None:
         # the case of a base would price what derives from it: only trainings have cases by exact type
         if not all(base is Mechanism or base is NoisySgd for base in cls.__bases__):
@@ -80,10 +80,14 @@ class Mechanism:
                 raise InputError(f"Expected {name}={value!r:.40} to be one of {', '.join(choices)}")
         for name in self.positive:
             check_positive(name, getattr(self, name))
+        for name, low, high in self.whole:
+            value = getattr(self, name)
+            if not (type(value) is int and low <= value <= high):
+                raise InputError(f"Expected {name}={value!r:.40} to be a whole number from {low} to {high:,}")
 
 
 LEAST_RATE = 1e-15
-"""A lower sampling rate is a slip of the finger, and its square is nothing to a computer."""
+"""The square of a lower sampling rate is nothing to a computer."""
 
 
 @dataclass(frozen=True)
@@ -108,15 +112,12 @@ class NoisySgd(Mechanism):
     nominal_sensitivity: float | None = None
     claimed_by: str = ""
     positive = ("sensitivity",)
+    whole: ClassVar[tuple[tuple[str, int, int], ...]] = (("steps", 1, MAX_STEPS),)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.sampling_rate <= 1:
-            raise InputError(f"Expected 0 < sampling_rate={self.sampling_rate} <= 1")
-        if self.sampling_rate < LEAST_RATE:
-            raise InputError(f"Expected sampling_rate={self.sampling_rate} to be at least {LEAST_RATE:g}")
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or not 1 <= self.steps <= MAX_STEPS:
-            raise InputError(f"Expected steps={self.steps!r:.40} to be a whole number from 1 to {MAX_STEPS:,}")
+        if not LEAST_RATE <= self.sampling_rate <= 1:
+            raise InputError(f"Expected {LEAST_RATE:g} <= sampling_rate={self.sampling_rate} <= 1")
         if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
             raise InputError(f"Expected finite noise_multiplier={self.noise_multiplier} >= 0")
         if self.nominal_sensitivity is not None:
@@ -205,13 +206,7 @@ class TruncatedSgd(NoisySgd):
 
     truncated_batch_size: int = field(kw_only=True)
     most_records: int = field(kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("truncated_batch_size", "most_records"):
-            value = getattr(self, name)
-            if not (type(value) is int and 1 <= value <= MAX_RECORDS):
-                raise InputError(f"Expected {name}={value!r:.40} to be a whole number from 1 to {MAX_RECORDS:,}")
+    whole = (*NoisySgd.whole, ("truncated_batch_size", 1, MAX_RECORDS), ("most_records", 1, MAX_RECORDS))
 
 
 @dataclass(frozen=True)
@@ -277,11 +272,10 @@ class RandomizedResponse(Mechanism):
     epsilon: float
     categories: int
     positive = ("epsilon",)
+    whole = (("categories", 2, MAX_CATEGORIES),)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 2 <= self.categories <= MAX_CATEGORIES:
-            raise InputError(f"Expected categories={self.categories!r:.40} from 2 to {MAX_CATEGORIES:,}")
         if self.adjacency != "replace-one":
             raise InputError("randomised response shows who is there: Expected adjacency replace-one")
 
@@ -308,13 +302,12 @@ class DiscreteGaussianRelease(Mechanism):
     deviation: float
     sensitivity: int = 1
     positive = ("deviation",)
+    whole = (("sensitivity", 1, 2 * MAX_CATEGORIES),)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.deviation > MAX_DEVIATION:
             raise InputError(f"Expected deviation={self.deviation} to be at most {MAX_DEVIATION:g}; state it as Zcdp")
-        if type(self.sensitivity) is not int or not 1 <= self.sensitivity <= 2 * MAX_CATEGORIES:
-            raise InputError(f"Expected sensitivity={self.sensitivity!r:.40} to be a whole number from 1")
 
 
 @dataclass(frozen=True)
@@ -392,12 +385,11 @@ def mean_tries(gamma: float) -> float:
 
 
 def check_positive(name: str, value: float, *, infinite: bool = False) -> None:
-    """Raise InputError unless ``value`` is a positive number, and finite unless ``infinite``.
+    """Raise InputError unless ``value`` is a positive number.
 
     Args:
-        name: of the argument, for the message.
-        value: of it.
-        infinite: whether infinity is accepted.
+        name, value: of the argument.
+        infinite: accept infinity.
     """
     if not (value > 0 and (infinite or math.isfinite(value))):
         raise InputError(f"Expected {name}={value} > 0")
@@ -406,12 +398,11 @@ def check_positive(name: str, value: float, *, infinite: bool = False) -> None:
 def over_two_steps(mechanism: Mechanism) -> Mechanism:
     """Return a mechanism for somebody two steps between its neighbours away; InputError where there is no rule."""
     match mechanism:
-        case AllocatedSgd(participations=times, noise_multiplier=noise, sensitivity=bound):
-            # those who come and go may be in the same steps, which are then known: convexity of the divergence in both
-            return NoisySgd(1.0, times, noise / 2, _twice(bound), adjacency="replace-one", bits=mechanism.bits)
-        case BandedSgd(compositions=times, noise_multiplier=noise, sensitivity=bound):
-            # one leaves its part, another enters another: their blocks overlap, so this is the bound without sampling
-            return NoisySgd(1.0, times, noise / 2, _twice(bound), adjacency="replace-one", bits=mechanism.bits)
+        case AllocatedSgd(participations=times) | BandedSgd(compositions=times):
+            # allocated: those who come and go may be in the same steps, which are then known: convexity of the divergence
+            # in both; banded: they leave one part and enter another, and their blocks overlap. So nothing is sampled
+            noise, bound = mechanism.noise_multiplier / 2, _twice(mechanism.sensitivity)
+            return NoisySgd(1.0, times, noise, bound, adjacency="replace-one", bits=mechanism.bits)
         case NoisySgd() if type(mechanism) in (NoisySgd, TruncatedSgd):
             noise = mechanism.noise_multiplier / 2
             bound = _twice(mechanism.sensitivity)

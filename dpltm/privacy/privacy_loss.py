@@ -20,9 +20,9 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy import fft
@@ -263,30 +263,35 @@ def _bulk(chances: np.ndarray, count: int) -> tuple[int, int]:
     return math.floor(low), max(math.floor(low), math.ceil(high))
 
 
-class PrivacyLoss(Hashable, Protocol):
+class PrivacyLoss(ABC):
     """Privacy loss of one release. Losses are values: equal ones cost the same, and are composed together."""
 
     @property
+    @abstractmethod
     def span(self) -> float:
         """Spread of the losses that a grid resolves."""
 
     @property
     def reach(self) -> float:
         """Spread of all but a negligible part of the losses, at most the span: over grid width, the grid points it takes."""
+        return self.span
 
     @property
+    @abstractmethod
     def scale(self) -> float:
         """Deviation of one loss, approximate: discretisation does not show on a grid that is finer."""
 
+    @abstractmethod
     def pld(self, width: float) -> Pair:
         """A dominating privacy loss distribution on multiples of ``width``."""
 
+    @abstractmethod
     def renyi(self, order: float) -> float:
         """Renyi divergence of the given order, the worse direction."""
 
 
 @dataclass(frozen=True)
-class SampledGaussianLoss:
+class SampledGaussianLoss(PrivacyLoss):
     """A Poisson-subsampled Gaussian step; ``noise_multiplier`` is the noise over the sensitivity of the relation.
 
     Under add/remove the pair is (1-q) N(0) + q N(1) against N(0) (Zhu, Dong, Wang 2022, Theorem 11). Under replace-one
@@ -325,7 +330,7 @@ class SampledGaussianLoss:
 
 
 @dataclass(frozen=True)
-class GaussianLoss:
+class GaussianLoss(PrivacyLoss):
     """N(1, s^2) against N(0, s^2): the same under either relation."""
 
     noise_multiplier: float
@@ -333,10 +338,6 @@ class GaussianLoss:
     @property
     def span(self) -> float:
         return _gaussian_span(self.noise_multiplier)
-
-    @property
-    def reach(self) -> float:
-        return self.span
 
     @property
     def scale(self) -> float:
@@ -366,7 +367,7 @@ def _gaussian_pld(noise_multiplier: float, sampling_rate: float, replace_one: bo
     return (of("removed"), of("added")) if sampling_rate < 1 else (of("removed"),)
 
 
-class SymmetricLoss(ABC):
+class SymmetricLoss(PrivacyLoss):
     """Base of losses between -``most`` and ``most``, but for a negligible part."""
 
     @property
@@ -377,10 +378,6 @@ class SymmetricLoss(ABC):
     @property
     def span(self) -> float:
         return 2 * self.most
-
-    @property
-    def reach(self) -> float:
-        return self.span
 
 
 class ProfiledLoss(SymmetricLoss):
@@ -400,10 +397,16 @@ class BoundedLoss(SymmetricLoss):
     """Base of mechanisms whose losses lie between -epsilon and epsilon, but for a chance of failure."""
 
     epsilon: float
+    scales: ClassVar[float] = 1000.0
+    """Of the grid, in epsilon."""
 
     @property
     def most(self) -> float:
         return self.epsilon
+
+    @property
+    def scale(self) -> float:
+        return self.epsilon / self.scales
 
     def _rounded_up(self, width: float, others: int, failing: float = 0.0) -> Pair:
         """Of an answer that is e^epsilon as likely, one that is as much less, and ``others`` that are as likely."""
@@ -418,9 +421,7 @@ class BoundedLoss(SymmetricLoss):
 class LaplaceLoss(BoundedLoss, ProfiledLoss):
     """Laplace noise whose scale is the sensitivity over ``epsilon``."""
 
-    @property
-    def scale(self) -> float:
-        return self.epsilon / 10
+    scales = 10.0
 
     def profile(self, x: np.ndarray) -> np.ndarray:
         """delta(x) = 1 - e^((x - epsilon) / 2) for -epsilon <= x <= epsilon (Balle et al. 2018, Theorem 3)."""
@@ -437,10 +438,6 @@ class RandomizedResponseLoss(BoundedLoss):
 
     categories: int
 
-    @property
-    def scale(self) -> float:
-        return self.epsilon / 1000
-
     def pld(self, width: float) -> Pair:
         return self._rounded_up(width, self.categories - 2)
 
@@ -453,10 +450,6 @@ class GuaranteeLoss(BoundedLoss):
     """Anything known to be (epsilon, delta)-DP, and nothing else about it; delta 0 is pure DP."""
 
     delta: float = 0.0
-
-    @property
-    def scale(self) -> float:
-        return self.epsilon / 1000
 
     def pld(self, width: float) -> Pair:
         """At worst everything shows with chance delta, and else a biased coin (Kairouz, Oh, Viswanath 2015)."""
@@ -481,9 +474,7 @@ class BoundedRangeLoss(BoundedLoss, ProfiledLoss):
     It lies well below randomised response, the worst case of pure epsilon-DP.
     """
 
-    @property
-    def scale(self) -> float:
-        return self.epsilon / 10
+    scales = 10.0
 
     def profile(self, x: np.ndarray) -> np.ndarray:
         """delta(x), rounded up where float64 would cancel."""

@@ -51,11 +51,9 @@ class Release(Protocol[T_co]):
 
     def rehearse(self) -> None:
         """Try the work once before the first entry, and refuse what fails, such as a network that mixes records."""
-        ...
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[T_co]:
         """Yield the values that the entry pays for, from where a checkpoint was taken; None to begin."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -199,9 +197,8 @@ def _go_on(
             f" the ledger that it was entered in, or {AGAIN}"
         )
     release = plan(book, entered)
-    if entered.part.snapshot is None:
-        raise InputError(f"checkpoint: nothing says whether the records are those that it was begun with; {OTHERWISE}")
-    if _as_planned(entered, release.entry) != entered:  # one noise with two values would take the noise away
+    # one noise with two values would take the noise away; without a snapshot nothing says whose records these are
+    if entered.part.snapshot is None or _as_planned(entered, release.entry) != entered:
         raise InputError(f"checkpoint: an interrupted attempt was begun with other settings or records; {OTHERWISE}")
     ledger.declare_once(*release.beside)  # a test split may be another by now
     if ledger.book.head != book.head:
@@ -223,8 +220,7 @@ def hand_out(ledger: Ledger, entry: Entry, blocks: int, words: str) -> int | Non
         no more steps are drawn than the release has paid for.
     """
     for _ in range(ATTEMPTS):
-        book = ledger.book
-        done = len(handed_out(book, entry))
+        done = len(handed_out(book := ledger.book, entry))
         if done >= blocks:
             return None
         with contextlib.suppress(Moved):

@@ -52,20 +52,10 @@ class SelectionPlan:
     fixed_predictors: bool = True
 
     def __post_init__(self) -> None:
-        if not (self.eps1 > 0 and math.isfinite(self.eps1)):
-            raise InputError(f"`eps1`: {self.eps1} is not a positive number; 0.1 is DPLTM's")
-        if self.eps1 > MAX_EPS1:
-            raise InputError(f"`eps1`: {self.eps1:g} is above {MAX_EPS1:g}, which protects nothing; 0.1 is DPLTM's")
+        if not 0 < self.eps1 <= MAX_EPS1:
+            raise InputError(f"`eps1`: {self.eps1:g} is not above 0 and at most {MAX_EPS1:g}; 0.1 is DPLTM's")
         if not self.densities:
             raise InputError("select: the ticket set holds no pruned ticket to draw from")
-        if any(not 0 < density <= 1 for density in self.densities):
-            raise InputError("select: a density outside (0, 1]")
-        if self.records < 1:
-            raise InputError(f"`records`: {self.records:g} is not a positive whole number")
-        if not (self.nu >= 0 and math.isfinite(self.nu)):
-            raise InputError(f"`nu`: {self.nu} is not a number >= 0; 50 is DPLTM's")
-        if not (self.lam >= 0 and math.isfinite(self.lam)):
-            raise InputError(f"`lam`: {self.lam} is not a number >= 0")
         if self.rule == "exact" and not self.fixed_predictors:
             raise InputError(
                 "`sensitivity`: exact does not hold, since these tickets' predictors were trained on the records to be"

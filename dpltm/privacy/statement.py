@@ -66,8 +66,7 @@ class PrivacyReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the ``privacy`` object of every command that touches private data."""
-        nominal = None if self.nominal is None else to_json(self.nominal)
-        return {"certified": to_json(self.certified), "nominal": nominal, "notes": list(self.notes)}
+        return {"certified": to_json(self.certified), "nominal": to_json(self.nominal), "notes": list(self.notes)}
 
 
 def json_figure(value: float) -> float | str:
@@ -98,12 +97,7 @@ def statement(
     sentences = [*entry_notes(account), *notes]
     if not certifies and nominal is not None:
         sentences.append(compare_central_limit(nominal.epsilon, value))
-    if math.isinf(value) and (failing := account.failing) >= delta:
-        sentences.append(
-            f"releases that may fail, such as of truncated batches, take {failing:.2g} off delta together, which leaves"
-            f" nothing of {delta:g}: whatever is certified needs a larger delta"
-        )
-    if len({mechanism.adjacency for mechanism in mechanisms} - {None}) > 1:
+    if len({mechanism.adjacency for mechanism in mechanisms}) > 1:
         sentences.append(MIXED_NOTE)
     if len(account.paid) > 1:
         sentences.append(SETTLED_NOTE)
@@ -189,10 +183,8 @@ def _nominal(account: Account, delta: float) -> Nominal | None:
     sources = [*(["DPLTM Theorem 3"] if drawn or unprotected else []), *claims(account)]
     if not sources:
         return None
-    rest = replace(
-        claimed(account),
-        entries=tuple(entry for entry in claimed(account).entries if not entry.of(Selection)),
-    )
+    seen = claimed(account)
+    rest = replace(seen, entries=tuple(entry for entry in seen.entries if not entry.of(Selection)))
     return Nominal(sum(draw.eps1 for draw in drawn) + rest.epsilon(delta), delta, "; ".join(sources))
 
 

@@ -41,7 +41,6 @@ import hashlib
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -125,10 +124,7 @@ def gaussian_mechanism(
     try:
         torch.set_num_threads(1)  # what a new thread begins with, or each would have a team of its own
         with ThreadPoolExecutor(workers) as pool:
-            others = []
-            with suppress(RuntimeError):  # no more can be begun, as after the main thread's end
-                for _ in range(workers - 1):
-                    others.append(pool.submit(work))
+            others = [pool.submit(work) for _ in range(workers - 1)]
             work()
             for other in others:
                 other.result()  # raises what it raised

@@ -267,13 +267,10 @@ class KeyedSource(OneProcess):
     def random_bytes(self, count: int) -> memoryview:
         self.check_process()
         aes = _aes() if self._generator == AES else None
-        stretched = memoryview(_shake(self._key, KEY + count) if aes is None else aes(self._key, KEY + count))
+        size = KEY + count
+        stretched = memoryview(hashlib.shake_256(self._key).digest(size) if aes is None else aes(self._key, size))
         self._key = bytes(stretched[:KEY])
         return stretched[KEY:]
-
-
-def _shake(key: bytes, count: int) -> bytes:
-    return hashlib.shake_256(key).digest(count)
 
 
 @cache
@@ -295,12 +292,9 @@ class _Aes:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
-        self._new, self._free, self._cipher = (
-            library.EVP_CIPHER_CTX_new,
-            library.EVP_CIPHER_CTX_free,
-            library.EVP_aes_256_ctr,
-        )
-        self._begin, self._encrypt = library.EVP_EncryptInit_ex, library.EVP_EncryptUpdate
+        self._new, self._free = library.EVP_CIPHER_CTX_new, library.EVP_CIPHER_CTX_free
+        self._cipher, self._begin = library.EVP_aes_256_ctr, library.EVP_EncryptInit_ex
+        self._encrypt = library.EVP_EncryptUpdate
         self._new.argtypes, self._new.restype = [], pointer
         self._free.argtypes, self._free.restype = [pointer], None
         self._cipher.argtypes, self._cipher.restype = [], pointer

@@ -4,11 +4,10 @@
 records into what a network gets: features in the unit range, by public bounds.
 """
 
-from dpltm.records.arrays import from_arrays
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
 from dpltm.records.dataset import Dataset
 from dpltm.records.files import Layout
-from dpltm.records.load import load, load_records
+from dpltm.records.load import from_arrays, load, load_records
 from dpltm.records.scaling import affine, count_outside, prepare, scale
 from dpltm.records.split import Arrays, Public, RecordSet, Rows, Split
 from dpltm.records.units import at_unit

@@ -25,7 +25,8 @@ class Description:
         kind: what a record is.
         bounds: ``(low, high)`` of every feature; values outside saturate.
         records: number of training records.
-        openml_name: the name that those ids must carry, compared without case.
+        openml: id of its table on OpenML; 0 where there is none. And
+        openml_name: the name that it must carry, compared without case.
         openml_test: how many trailing rows of the OpenML table are the test split.
         first_label: the number that the OpenML table gives to class 0.
     """
@@ -37,7 +38,7 @@ class Description:
     bounds: tuple[float, float]
     classes: int
     records: int
-    openml: tuple[int, ...] = ()
+    openml: int = 0
     openml_name: str = ""
     openml_test: int = 0
     first_label: int = 0
@@ -45,35 +46,35 @@ class Description:
 
 _BYTE = (0.0, 255.0)
 _UNIT = (-1.0, 1.0)
-_KMNIST = (41982, 41996), "Kuzushiji-MNIST", 10000
+_KMNIST = 41982, "Kuzushiji-MNIST", 10000
 
 _ALL = (
     Description("digits", "handwritten digits 8x8, part of scikit-learn", "image", (8, 8), (0.0, 16.0), 10, 1438),
     Description(
-        *("mnist", "MNIST handwritten digits 28x28", "image", (28, 28), _BYTE, 10, 60000, (554,), "mnist_784", 10000)
+        *("mnist", "MNIST handwritten digits 28x28", "image", (28, 28), _BYTE, 10, 60000, 554, "mnist_784", 10000)
     ),
     Description("kmnist", "Kuzushiji-MNIST cursive characters 28x28", "image", (28, 28), _BYTE, 10, 60000, *_KMNIST),
     Description("kmnist-7k", "the first 7,011 training images of KMNIST", "image", (28, 28), _BYTE, 10, 7011),
     Description(
         *("fashion-mnist", "Fashion-MNIST articles of clothing 28x28", "image", (28, 28), _BYTE, 10, 60000),
-        *((40996,), "Fashion-MNIST", 10000),
+        *(40996, "Fashion-MNIST", 10000),
     ),
     Description(
         *("cifar10", "CIFAR-10 colour photographs 32x32", "image", (32, 32, 3), _BYTE, 10, 50000),
-        *((40927,), "CIFAR_10", 10000),
+        *(40927, "CIFAR_10", 10000),
     ),
     Description("cifar10-12k", "a part of CIFAR-10: 10,000 + 2,000", "image", (32, 32, 3), _BYTE, 10, 10000),
     Description("cifar10-45k", "its training images, 45,000 + 5,000", "image", (32, 32, 3), _BYTE, 10, 45000),
     Description(
         *("har", "smartphone activity recognition, 561 features", "vector", (561,), _UNIT, 6, 7352),
-        *((1478,), "har", 2947, 1),
+        *(1478, "har", 2947, 1),
     ),
     # The phone's accelerometer is specified for +-2 g; the few faster turns of the gyroscope (rad/s) saturate.
     Description("har-signals", "its raw signals, a part: 128 steps of 9", "signal", (128, 9), (-2.0, 2.0), 6, 2400),
     Description("har-raw", "its raw signals, complete: 128 steps of 9", "signal", (128, 9), (-2.0, 2.0), 6, 7352),
     Description(
         *("isolet", "ISOLET spoken letters, 617 features", "vector", (617,), _UNIT, 26, 6238),
-        *((300,), "isolet", 1559, 1),
+        *(300, "isolet", 1559, 1),
     ),
     Description("a9a", "Adult income, 123 binary features", "vector", (123,), (0.0, 1.0), 2, 32561),
     # The shape and bounds are those of the usual --length and --words.

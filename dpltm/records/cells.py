@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import math
-import re
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -20,12 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpltm.errors import DataError
-from dpltm.records.encode import as_days, as_number, bucket_of, written
-from dpltm.records.schema import Column, toml_text
-
-Line = Callable[[int], int]
-"""The line of a record, by its place."""
+from dpltm.records.encode import as_days, as_number, bucket_of
+from dpltm.records.schema import Column
 
 _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 """Numbers that Arrow and Python read alike, for Arrow; what else may be one goes to Python."""
@@ -74,14 +69,11 @@ def as_column(cells: list[Any]) -> Any:
     types: tuple[tuple[set[type], Any], ...] = (
         ({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64()), ({str, float}, pa.string()),
     )  # fmt: skip
-    try:
-        for alike, arrow in types:
-            with contextlib.suppress(pa.ArrowException, OverflowError):  # beyond 64 bits, or fractions beside words
-                if kinds <= alike:
-                    return pa.array(cells, arrow, from_pandas=True)
-        return _as_texts(cells)
-    except UnicodeEncodeError:
-        raise DataError("a cell holds half of a surrogate pair, which is no text; write it anew") from None
+    for alike, arrow in types:
+        with contextlib.suppress(pa.ArrowException, OverflowError):  # beyond 64 bits, or fractions beside words
+            if kinds <= alike:
+                return pa.array(cells, arrow, from_pandas=True)
+    return _as_texts(cells)
 
 
 def _as_texts(cells: list[Any]) -> Any:
@@ -165,19 +157,14 @@ class Cells:
     def parsed(self, column: Column) -> np.ndarray:
         """Return the number, or the day, that each different cell holds, written as a column says; NaN for none."""
         if column.kind == "date":
-            return _or_nan(map(as_days, self.texts))
-        if column.marks == ("", ".", "") or is_numeric(self.values.type):  # marks are of texts: a frame's 1.5 is no 15
-            numbers, words = self._read
-            return np.where(words, math.nan, numbers)
-        texts = pa.array(self.texts, pa.string())
-        if column.suffix:
-            texts = pc.utf8_rtrim_whitespace(pc.replace_substring_regex(texts, f"{re.escape(column.suffix)}$", ""))
-        plain = pc.match_substring_regex(texts, f"^(?:{written(column.decimal, column.thousands).pattern})$")
-        texts = pc.replace_substring(texts, column.thousands, "") if column.thousands else texts
-        numbers = _numbers(pc.if_else(plain, pc.replace_substring(texts, column.decimal, "."), None))
-        unsure = np.flatnonzero(~np.isfinite(numbers))  # what only Python takes for digits
-        numbers[unsure] = _or_nan(as_number(self.texts[place], *column.marks) for place in unsure)
-        return numbers
+            return np.array([math.nan if day is None else day for day in map(as_days, self.texts)], dtype=np.float64)
+        cells = self
+        if column.decimal != "." and not is_numeric(self.values.type):  # of texts: a frame's 1.5 is no 15
+            texts = pa.array(self.texts, pa.string())
+            texts = pc.if_else(pc.match_substring(texts, "."), "no number", texts)
+            cells = Cells(self.codes, pc.replace_substring(texts, column.decimal, "."), self.nulls)
+        numbers, words = cells._read
+        return np.where(words, math.nan, numbers)
 
     def among(self, texts: Collection[str]) -> np.ndarray:
         """Return which of the cells that differ are one of these texts, or not there, ``(m,)`` bool."""
@@ -209,53 +196,50 @@ def _numbers(values: Any) -> np.ndarray:
     return np.array(numbers.to_numpy(zero_copy_only=False))
 
 
-def _or_nan(numbers: Iterable[float | None]) -> np.ndarray:
-    return np.array([math.nan if number is None else number for number in numbers], dtype=np.float64)
-
-
 # by a schema
 
 
-@dataclass
-class Faults:
-    """What of a table does not fit its schema, by column: once each, with the first place and what to do about it.
+class Faults(dict[tuple[str, str], str]):
+    """What of a table does not fit its schema, by column and fault: once each, with the first record and what to do.
 
     How often is not counted: of private records that would be one more thing to know.
     """
 
-    place: str = "line"
-    by_column: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    def add(self, column: str, what: str, fix: str, record: int, cell: str | None = None) -> None:
+        """Note a fault of a record, if it is the first of its kind in that column."""
+        shown = what if cell is None else f"{cell!r:.40} {what}"
+        self.setdefault((column, what), f"{column}: {shown} (record {record} from 0), {fix}")
 
-    def add(self, column: str, what: str, fix: str, line: Line, row: int, cell: str | None = None) -> None:
-        """Note a fault of a row, if it is the first of its kind in that column."""
-        if (column, what) not in self.by_column:
-            shown = what if cell is None else f"{cell!r:.40} {what}"
-            self.by_column[column, what] = (f"{shown} ({self.place} {line(row)})", fix)
-
-    def add_first(self, column: Column, cells: Cells, strange: np.ndarray, what: str, fix: str, line: Line) -> None:
-        """Note the first record whose cell is ``strange``, one of those that differ, ``(m,)`` bool; by its looks where no
-        ``fix`` is said."""
+    def add_first(
+        self, column: Column, cells: Cells, strange: np.ndarray, what: str, fix: str, records: Sequence[int]
+    ) -> None:
+        """Note the first record whose cell is ``strange``, one of those that differ, ``(m,)`` bool."""
         for row in cells.rows_of(strange)[:1]:
-            cell = cells.text(row)
-            self.add(column.name, what, fix or _fix_of(column, cell), line, row, cell)
-
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Return column, fault and fix of each; of whole lines the column is empty."""
-        return [(column, *fault) for (column, _), fault in self.by_column.items()]
+            self.add(column.name, what, fix, records[row], cells.text(row))
 
 
-def encoded(
-    column: Column,
-    cells: Cells,
-    empty: frozenset[str],
-    faults: Faults,
-    line: Line,
-) -> np.ndarray:
+_STRANGE = {
+    "category": ("is none of its values", "other = true, or add it to values"),
+    "hashed": ("", ""),
+    "number": (
+        "is no number",
+        'write numbers as 1234.5, or say decimal; kind = "category" takes words; missing = true and other = true take holes',
+    ),
+    "date": (
+        "is no date (YYYY-MM-DD)",
+        "write dates as 2024-12-31; missing = true and other = true take holes",
+    ),
+}
+"""What is said of a cell that a kind of column does not take, and what to do about it."""
+
+
+def encoded(column: Column, cells: Cells, empty: frozenset[str], faults: Faults, records: Sequence[int]) -> np.ndarray:
     """Return the features of one column, ``(n, column.features)`` float32 in [0, 1]; -1 and 2 of numbers beyond their
     bounds, which saturate when they are scaled (``records.scaling``): until then they can be told.
 
     Args:
         empty: texts that count as nothing.
+        records: numbers of these records in the table.
 
     Guarantees:
         Row i depends on cell i and on the schema alone.
@@ -263,17 +247,15 @@ def encoded(
     features = np.zeros((len(cells.values), column.features), dtype=np.float32)
     holes = cells.among(empty)
     strange = np.zeros(len(holes), dtype=bool)
-    what = "is no number"
-    fix = ""
     if column.missing:
         features[holes, -1] = 1.0
     elif holes.any():
-        faults.add(column.name, "empty cells", "missing = true", line, cells.rows_of(holes)[0])
+        faults.add(column.name, "empty cells", "missing = true", records[cells.rows_of(holes)[0]])
     if column.kind == "category":
         places = _places(column, cells)
         filled_rows = np.flatnonzero((places >= 0) & ~holes)
         features[filled_rows, places[filled_rows]] = 1.0
-        strange, what, fix = (places < 0) & ~holes, "is none of its values", "other = true, or add it to values"
+        strange = (places < 0) & ~holes
     elif column.kind == "hashed":
         filled_rows = np.flatnonzero(~holes)
         features[filled_rows, [bucket_of(cells.texts[place], column.buckets) for place in filled_rows]] = 1.0
@@ -281,11 +263,10 @@ def encoded(
         values = np.where(holes, math.nan, cells.parsed(column))
         features[:, 0] = np.nan_to_num(_scaled(column, values))
         strange = np.isnan(values) & ~holes
-        what = "is no date (YYYY-MM-DD)" if column.kind == "date" else what
         if column.other:
             features[strange, -1] = 1.0
     if not column.other:
-        faults.add_first(column, cells, strange, what, fix, line)
+        faults.add_first(column, cells, strange, *_STRANGE[column.kind], records)
     return features[cells.codes]
 
 
@@ -307,44 +288,18 @@ def _places(column: Column, cells: Cells) -> np.ndarray:
     return np.array([places.get(text, -1) for text in cells.texts], dtype=np.int64)
 
 
-_NUMBER = re.compile(r"[+-]?\d[\d.,' ]*?\s?([^\d\s.,']*)")
-"""A number, whatever its marks, and what stands behind it."""
-
-
-def _fix_of(column: Column, cell: str) -> str:
-    """Return what to write where a cell is no number or no date, by what it looks like."""
-    likely = _NUMBER.fullmatch(cell)
-    if column.kind != "date" and likely is not None:
-        if likely[1] and likely[1] != column.suffix:
-            return f"suffix = {toml_text(likely[1])}"
-        if column.decimal == "." and cell.count(",") == 1 and not re.search(r",\d{3}\b", cell):
-            return 'decimal = "," above all columns'
-        return 'thousands = "," (or ".", "\'", " ") and decimal above all columns'
-    if re.search(r"\d", cell):  # a form of the whole column, likely: as holes, all of it would be lost
-        return (
-            "write dates as 2024-12-31"
-            if column.kind == "date"
-            else "write numbers as 1234.5, with nothing before them"
-        )
-    if column.is_target:
-        return "leave those records out"
-    return (
-        'missing = true and other = true where such cells stand for nothing; kind = "category" or "hashed" where the column'
-        " holds words"
-    )
-
-
-def classes_of(column: Column, cells: Cells, faults: Faults, line: Line) -> np.ndarray:
+def classes_of(column: Column, cells: Cells, faults: Faults, records: Sequence[int]) -> np.ndarray:
     """Return the class of each record, ``(n,)`` int64, 0 where classes are to be found yet; of targets the number, float64.
 
     Arguments as :func:`encoded`.
     """
     if column.is_target:
         values = cells.parsed(column)
-        faults.add_first(column, cells, np.isnan(values), "is no number", "", line)
+        fix = "write numbers as 1234.5, or say decimal; or leave those records out"
+        faults.add_first(column, cells, np.isnan(values), "is no number", fix, records)
         return np.nan_to_num(values)[cells.codes]
     places = _places(column, cells)
     if not column.wanted:
         fix = "add it to classes, or leave those records out"
-        faults.add_first(column, cells, places < 0, "is none of its classes", fix, line)
+        faults.add_first(column, cells, places < 0, "is none of its classes", fix, records)
     return np.maximum(places, 0)[cells.codes]

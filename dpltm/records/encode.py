@@ -10,7 +10,6 @@ dates by it: what a cell means is said here alone.
 import codecs
 import csv
 import datetime
-import functools
 import gzip
 import json
 import math
@@ -105,7 +104,7 @@ def _value(column: dict[str, Any], cell: str, empty: frozenset[str]) -> str | in
         if cell not in column["values"] and not column["other"]:
             raise ValueError(f": {cell!r:.40} is none of its values")
         return cell
-    value = as_days(cell) if kind == "date" else as_number(cell, *column.get("marks", ()))
+    value = as_days(cell) if kind == "date" else as_number(cell, column.get("decimal", "."))
     if value is not None and not math.isnan(value) and not (kind == "quantity" and math.isinf(value)):
         return value
     if not column["other"]:
@@ -127,26 +126,14 @@ def as_days(cell: str) -> float | None:
         return None
 
 
-def as_number(cell: str, suffix: str = "", decimal: str = ".", thousands: str = "") -> float | None:
-    """Return the number that a cell holds, written with these marks; None where it holds none."""
-    if (suffix, decimal, thousands) != ("", ".", ""):
-        cell = cell.removesuffix(suffix).rstrip()
-        if not written(decimal, thousands).fullmatch(cell):
-            return None
-        cell = cell.replace(thousands, "").replace(decimal, ".")
+def as_number(cell: str, decimal: str = ".") -> float | None:
+    """Return the number that a cell holds, written with such a point; None where it holds none."""
+    if decimal != ".":
+        cell = "no number" if "." in cell else cell.replace(decimal, ".")
     try:
         return None if "_" in cell else float(cell)  # 1_05 is no number, but of Python
     except ValueError:
         return None
-
-
-@functools.cache
-def written(decimal: str, thousands: str) -> re.Pattern[str]:
-    """Numbers with such a point; groups are of three digits, so that a point is not taken for what stands between them."""
-    grouped = rf"\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|" if thousands else ""
-    return re.compile(
-        rf"[+-]?(?:(?:{grouped}\d+)(?:{re.escape(decimal)}\d*)?|{re.escape(decimal)}\d+)(?:[eE][+-]?\d+)?"
-    )
 
 
 def main() -> None:

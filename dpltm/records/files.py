@@ -1,4 +1,4 @@
-"""Files as arrays: ``.npz`` archives, folders of ``.npy`` files, texts, and tables; nothing in them is ever unpickled.
+"""Files as arrays: ``.npz`` archives, texts, and tables; nothing in them is ever unpickled.
 
 A text is word indices. Texts are stored as ``values`` and ``offsets``: record i is ``values[offsets[i]:offsets[i + 1]]``. A
 value k from 1 up is the k-th word of a ranking by frequency, 0 a word that the ranking lacks. Which words there are, and in
@@ -41,11 +41,6 @@ SUFFIXES = (".npz", *TABLES)
 KINDS = ".npz, .csv (or .tsv, .csv.gz), .parquet or .arrow"
 """The same for messages."""
 
-FOLDER = "a folder"
-
-PARTS = ("x_train", "y_train", "x_test", "y_test")
-"""Arrays of an archive, or of a folder of ``NAME.npy`` files."""
-
 START, UNKNOWN, FIRST = 1, 2, 3
 """Positions of a text's start and of an unknown word; what is added to the rank of a known one. Padding is at 0."""
 
@@ -67,13 +62,9 @@ class Layout:
     length: int = 256
 
     def __post_init__(self) -> None:
-        if not FIRST + 2 <= self.words <= MAX_WORDS:
-            raise DataError(
-                f"`words` {self.words}: must be {FIRST + 2} to {MAX_WORDS:,}; pass the public size of the table, which"
-                f" has {FIRST + 1} positions that are no words"
-            )
-        if not 1 <= self.length <= LONGEST:
-            raise DataError(f"`length` {self.length}: must be 1 to {LONGEST:,}; pass how many words of a text to keep")
+        for name, least, most in (("words", FIRST + 2, MAX_WORDS), ("length", 1, LONGEST)):
+            if not least <= (value := getattr(self, name)) <= most:
+                raise DataError(f"`{name}` {value}: must be {least} to {most:,}")
 
 
 def suffix_of(path: Path) -> str:
@@ -86,24 +77,13 @@ def stem_of(path: Path) -> str:
     return path.stem if suffix_of(path) != ".csv" else re.sub(r"\.[ct]sv(\.gz)?$", "", path.name, flags=re.IGNORECASE)
 
 
-def kind_of(path: Path) -> str:
-    """Return :func:`suffix_of` a file; ``FOLDER`` of a folder of ``.npy`` files, and nothing of any other."""
-    if not path.is_dir():
-        return suffix_of(path)
-    return FOLDER if any((path / f"{name}.npy").is_file() for name in (*PARTS, "x")) else ""
-
-
 @contextlib.contextmanager
 def reading(path: Path, option: str) -> Iterator[str]:
     """Yield the kind of a file that is there; in the block the system's errors become one line."""
-    kind = kind_of(path)
-    if kind == "" and path.is_dir():
-        raise DataError(
-            f"{option} {path}: is a folder without x_train.npy; give one that has it, or a file in it that ends in {KINDS}"
-        )
-    if kind not in (FOLDER, *SUFFIXES):
+    kind = suffix_of(path)
+    if kind not in SUFFIXES:
         raise DataError(f"{option} {path}: unknown kind of file; give one that ends in {KINDS}")
-    if kind != FOLDER and not path.is_file():
+    if not path.is_file():
         raise DataError(f"{option} {path}: no such file; correct the path")
     try:
         yield kind
@@ -111,7 +91,7 @@ def reading(path: Path, option: str) -> Iterator[str]:
         raise DataError(f"{option} {path}: cannot be read ({first_line(error)}); correct the file") from error
 
 
-# archives, and folders of arrays
+# archives
 
 SYNTHETIC = ("lineage", "synthetic_origin")
 """Arrays of files of synthetic records that dpltm made before 0.3: they name the release behind the records."""
@@ -129,19 +109,17 @@ _DAMAGED = (
 def read_arrays(
     path: Path, label: str | None, layout: Layout, units: str | None = None
 ) -> tuple[RawSplit, RawSplit | None]:
-    """Return the training split of an archive, or a folder, and, where it has one, its test split.
+    """Return the training split of an archive and, where it has one, its test split.
 
     Args:
-        label: must be None: an archive names its labels.
+        label: must be None: an archive has no columns.
         units: NAME of the array ``NAME_train`` that says whose each record is.
     """
-    _check_no_label(path, label, "names its labels y_train")
-    with _opened(path, "x_train=..., y_train=...") as arrays:
+    with _opened(path, label, "x_train=..., y_train=...") as arrays:
         train = arrays.split("train", layout, units)
         if any(name in arrays.names for name in SYNTHETIC):
             raise DataError(
-                f"{path}: synthetic records that dpltm made before 0.3, whose release would not count here; make some by a"
-                " library, and declare them as what they are"
+                f"{path}: synthetic records that dpltm made before 0.3: their release is lost; make others"
             )
         if not any(f"{part}_test" in arrays.names for part in ("x", "y", *_RAGGED)):
             return train, None
@@ -155,15 +133,10 @@ def read_new_arrays(path: Path, label: str | None, layout: Layout | None) -> Raw
         label: must be None, as of :func:`read_arrays`.
         layout: None where only quantities will do.
     """
-    _check_no_label(path, label, "has no columns")
-    with _opened(path, "x=...") as arrays:
+    with _opened(path, label, "x=...") as arrays:
         names = [name for name in ("x", "x_test", "values", "values_test") if name in arrays.names]
-        if len(names) > 1:
-            raise DataError(f"{path}: has both {names[0]} and {names[1]}; keep the one with the records")
-        if not names:
-            raise DataError(
-                f"{path}: has neither array x nor x_test, only {shown(arrays.names)}; save the records as x"
-            )
+        if len(names) != 1:
+            raise DataError(f"{path}: has the arrays {shown(arrays.names)}; save the records as x, and no others")
         if not names[0].startswith("values"):
             return RawSplit(arrays[names[0]], None, str(path), names[0])
         if layout is None:
@@ -171,17 +144,11 @@ def read_new_arrays(path: Path, label: str | None, layout: Layout | None) -> Raw
         return arrays.texts(names[0].removeprefix("values"), layout, None)
 
 
-def _check_no_label(path: Path, label: str | None, why: str) -> None:
-    if label is not None:
-        raise DataError(f"`label` {label}: {path} is {kind_of(path)} and {why}; drop `label`")
-
-
 @contextlib.contextmanager
-def _opened(path: Path, arrays: str) -> Iterator[_Arrays]:
-    """The archive, or the folder, open; ``arrays`` is how to save one."""
-    if path.is_dir():
-        yield _Arrays(path, sorted(file.stem for file in path.glob("*.npy") if file.is_file()))
-        return
+def _opened(path: Path, label: str | None, arrays: str) -> Iterator[_Arrays]:
+    """The archive, open; ``arrays`` is how to save one."""
+    if label is not None:
+        raise DataError(f"`label` {label}: {path} is an archive and has no columns; drop `label`")
     # Opened here, since numpy leaves a file that it opened itself open when the archive turns out to be broken.
     with path.open("rb") as stream:
         try:
@@ -190,30 +157,27 @@ def _opened(path: Path, arrays: str) -> Iterator[_Arrays]:
             raise DataError(f"{path}: is not a NumPy archive that can be read; save it with numpy.savez") from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise DataError(f"{path}: holds a single array; save it with numpy.savez({arrays})")
-        yield _Arrays(path, list(archive.files), archive)
+        yield _Arrays(path, archive)
 
 
 @dataclass(frozen=True)
 class _Arrays:
-    """Arrays by name, of an archive or of a folder of ``NAME.npy`` files."""
+    """Arrays of an archive, by name."""
 
     path: Path
-    names: list[str]
-    archive: np.lib.npyio.NpzFile | None = None
+    archive: np.lib.npyio.NpzFile
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.archive.files)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        path = self.path
         if name not in self.names:
-            raise DataError(f"{path}: has no array {name}, only {shown(self.names)}; save it under that name")
+            raise DataError(f"{self.path}: has no array {name}, only {shown(self.names)}; save it under that name")
         try:
-            array = np.load(path / f"{name}.npy", allow_pickle=False) if self.archive is None else self.archive[name]
-            if isinstance(array, np.lib.npyio.NpzFile):
-                array.close()
-                raise ValueError("an archive of arrays, where one array belongs")
-            return np.asarray(array)  # numpy hands a member that is not an array back as bytes
+            return np.asarray(self.archive[name])  # numpy hands a member that is not an array back as bytes
         except _DAMAGED as error:
-            fault = "holds Python objects" if "Object arrays" in str(error) else f"is damaged ({first_line(error)})"
-            raise DataError(f"{path}: {name} {fault}; save it again as an array of numbers") from error
+            raise DataError(f"{self.path}: {name} cannot be read ({first_line(error)}); save it as numbers") from error
 
     def split(self, split: str, layout: Layout, units: str | None) -> RawSplit:
         x_name, y_name = f"x_{split}", f"y_{split}"
@@ -228,8 +192,9 @@ class _Arrays:
         name = f"{units}_{split}"
         others = [name for name in self.names if name not in (raw.x_name, raw.y_name) and name.endswith(f"_{split}")]
         if name not in others:
-            choices = f"only {shown(others)}; name one of them" if others else "nor any other; add it to the file"
-            raise DataError(f"`unit_column` {units}: {self.path} has no array {name} beside its records, {choices}")
+            raise DataError(
+                f"`unit_column` {units}: {self.path} has no array {name} beside its records, only {shown(others) or 'those'}"
+            )
         return replace(raw, units=self[name], units_name=units)
 
     def texts(self, suffix: str, layout: Layout, y: np.ndarray | None) -> RawSplit:
@@ -238,10 +203,10 @@ class _Arrays:
         path = str(self.path)
         values, offsets = (self[name] for name in names)
         _check_ragged(values, offsets, path, names)
-        if y is not None and y.shape != (len(offsets) - 1,):
+        count = len(offsets) - 1
+        if y is not None and y.shape != (count,):
             raise DataError(
-                f"{path}: {names[1]} has {len(offsets) - 1} records but y{suffix} has shape {y.shape}; give one label a"
-                " record"
+                f"{path}: {names[1]} has {count} records but y{suffix} has shape {y.shape}; give a label each"
             )
         x = padded(values, offsets, layout, path)
         rows = Rows(x, np.empty(0) if y is None else y, _ragged=(values, offsets))
@@ -258,12 +223,11 @@ def _check_ragged(values: np.ndarray, offsets: np.ndarray, where: str, names: tu
             raise DataError(
                 f"{where}: {name} has dtype {array.dtype} and shape {array.shape}; expected integers in one dimension"
             )
-    if len(offsets) < 2:
-        raise DataError(f"{where}: {names[1]} has {len(offsets)} entries and so no record; give one more than records")
-    if offsets[0] != 0 or offsets[-1] != len(values) or (offsets[1:] < offsets[:-1]).any():
+    ends = offsets[:1].tolist(), offsets[-1:].tolist()
+    if len(offsets) < 2 or ends != ([0], [len(values)]) or (offsets[1:] < offsets[:-1]).any():
         raise DataError(
-            f"{where}: {names[1]} goes from {offsets[0]} to {offsets[-1]}; it must go from 0 to the {len(values)} entries of"
-            f" {names[0]}, and never fall"
+            f"{where}: {names[1]} must go from 0 to the {len(values)} entries of {names[0]}, never fall, and have one entry"
+            " more than there are records"
         )
     if values.dtype.kind == "i" and values.min(initial=0) < 0:
         raise DataError(f"{where}: {names[0]} holds {values.min()}; a word is a rank from 1 up, and 0 an unknown one")
@@ -278,8 +242,7 @@ def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) 
     records = len(offsets) - 1
     if records * layout.length > MAX_POSITIONS:
         raise DataError(
-            f"{where}: {records:,} records of {layout.length:,} words are more than the {MAX_POSITIONS:,} positions that"
-            " are taken; pass a smaller `length`"
+            f"{where}: {records:,} records of {layout.length:,} words are too many; pass a smaller `length`"
         )
     padded_rows = np.zeros((records, layout.length), dtype=np.int32)
     ends, starts = offsets[1:].astype(np.int64), offsets[:-1].astype(np.int64)
@@ -314,11 +277,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
     try:
         return load_file(path)
-    except OSError as error:
-        raise InputError(f"`start`: {path} cannot be read: {error.strerror or error}") from None
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError):
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
         raise InputError(
-            f"`start`: {path} is not a safetensors file; write one with safetensors.torch.save_file"
+            f"`start`: {path} cannot be read ({first_line(error)}); write it with safetensors.torch.save_file"
         ) from None
 
 

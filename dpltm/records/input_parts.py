@@ -148,14 +148,13 @@ def side_by_side(
     for name, value in arrays.items():
         if value.ndim == 0 or value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
             raise DataError(
-                f"{where}[{name!r}] is {value.dtype} of shape {value.shape}, no numbers, a row a record; leave it out, or"
-                " pad rows to one public length"
+                f"{where}[{name!r}] is {value.dtype} of shape {value.shape}; give numbers, a row of one length a record"
             )
         most = table_sizes.get(name, 2 if value.dtype == bool else 0)
         if check and not most and value.dtype.name in _WHOLE:
             raise DataError(
-                f"`words` is missing: {where}[{name!r}] holds whole numbers; say how many there are in public, such as"
-                f" words={_of_whole(arrays, table_sizes)}; or give quantities as floats, with `bounds`"
+                f"`words` is missing: {where}[{name!r}] holds whole numbers; say how many there are, words={{{name!r}: N}},"
+                " or give quantities as floats, with `bounds`"
             )
         if most and check:
             _check_whole(value, most, f"{where}[{name!r}]")
@@ -163,8 +162,7 @@ def side_by_side(
     values = list(arrays.values())
     counts = {part.name: len(value) for part, value in zip(parts, values, strict=True)}
     if len({*counts.values()}) > 1:
-        lengths = ", ".join(f"{count} in {name!r}" for name, count in counts.items())
-        raise DataError(f"`{where}`: its parts have different numbers of records: {lengths}; give each a row a record")
+        raise DataError(f"`{where}`: its parts have different numbers of records, {counts}; give each a row a record")
     flat = [value.reshape(len(value), part.size) for part, value in zip(parts, values, strict=True)]
     return np.concatenate(flat, 1), tuple(parts)
 
@@ -176,7 +174,7 @@ def _by_name(words: Words, arrays: Mapping[str, np.ndarray], where: str) -> dict
     if words is None:
         return {}
     if not isinstance(words, Mapping):
-        raise DataError(f"`words` {words}: {where} has parts; say it by name, such as words={_of_whole(arrays, {})}")
+        raise DataError(f"`words` {words}: {where} has parts; say it of each by name, in a mapping")
     for name, value in words.items():
         if name not in arrays:
             raise DataError(f"`words`: {where} has no part {name!r:.100}{did_you_mean(str(name), list(arrays))}")
@@ -185,22 +183,12 @@ def _by_name(words: Words, arrays: Mapping[str, np.ndarray], where: str) -> dict
     return {name: int(value) for name, value in words.items()}
 
 
-def _of_whole(arrays: Mapping[str, np.ndarray], table_sizes: Mapping[str, int]) -> str:
-    """Return how ``words`` are said of such parts."""
-    lines = (
-        f"{name!r}: {table_sizes.get(name, 'N')}"
-        for name in arrays
-        if name in table_sizes or arrays[name].dtype.name in _WHOLE
-    )
-    return "{" + ", ".join(lines) + "}"
-
-
 def check_words(x: np.ndarray, words: Words, where: str) -> None:
     """Raise DataError unless all values of records in one array are positions in a table of ``words``."""
-    if not isinstance(words, int) or isinstance(words, bool) or not 1 <= words <= MAX_TABLE:
-        raise DataError(f"`words` {words}: {where} is one array, so give one number from 1 to {MAX_TABLE:,}")
-    if x.ndim != 2:
-        raise DataError(f"{where} has shape {x.shape}; `words` takes (records, positions)")
+    if not isinstance(words, int) or isinstance(words, bool) or not 1 <= words <= MAX_TABLE or x.ndim != 2:
+        raise DataError(
+            f"`words` {words}: {where} of shape {x.shape}; give 1 to {MAX_TABLE:,} for (records, positions)"
+        )
     _check_whole(x, words, where)
 
 

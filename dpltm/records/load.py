@@ -1,50 +1,50 @@
-"""From a name or a path to a checked ``Dataset``."""
+"""From a name, a path or arrays to a checked ``Dataset``."""
 
 from __future__ import annotations
 
 import functools
-import gzip
 import importlib.util
 import os
-import stat
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from dpltm.errors import DataError, did_you_mean, first_line, whole_number
+from dpltm.errors import DataError, did_you_mean, first_line, shown_value, whole_number
 from dpltm.gone import instead
+from dpltm.privacy.entry import HASHES
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.files import (
-    FOLDER,
     KINDS,
     SUFFIXES,
     TABLES,
     Layout,
-    kind_of,
     read_arrays,
     read_new_arrays,
     reading,
     stem_of,
     suffix_of,
 )
-from dpltm.records.input_parts import check_words
+from dpltm.records.input_parts import Parts, Words, check_words, differences, facts_of, side_by_side
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import (
     IN_SCHEMA,
+    MAX_NAME,
     VALUES,
     Declared,
+    check_name,
     check_none,
     checked_features,
     parse_fraction,
     settle,
     take_part,
 )
-from dpltm.records.tables import Table, read_by_schema, read_table
+from dpltm.records.tables import Table, is_frame, read_by_schema, read_table
 
 
 def load(
@@ -64,7 +64,6 @@ def load(
     rows_coincide: bool = False,
     home: Path | None = None,
     for_training: bool = True,
-    cached: bool = False,
 ) -> Dataset:
     """Read a dataset, check every record and settle its public inputs.
 
@@ -74,7 +73,6 @@ def load(
     Args:
         dataset: a name (see ``catalogue``, or ``NAME`` for any ``NAME.npz`` in the data home), or a path: a string
             with a path separator or that ends in ``.npz``, ``.csv``, ``.parquet`` or ``.arrow``.
-            Of a folder: ``x_train.npy``, ``y_train.npy`` and perhaps a test split in it.
         label: the label column of a table.
         bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
         classes: number of classes, 2 or more; counted on the labels if None, and noted.
@@ -93,8 +91,6 @@ def load(
         rows_coincide: whether a test record may equal a training record.
         home: the data home, instead of ``data_home()``.
         for_training: whether there must be something to learn; one record will do otherwise.
-        cached: take what was read before, unless a file is another, or its size or time has changed. Such datasets share
-            their arrays, which are marked read-only.
 
     Returns:
         The dataset; ``x`` as stored, views where ``subset`` cuts.
@@ -108,120 +104,89 @@ def load(
         check_none(IN_SCHEMA, label=label, bounds=bounds, classes=classes, words=words, length=length)
         check_none(IN_SCHEMA, target_bounds=target_bounds)
     if declared.classes == VALUES:
-        raise DataError("`classes` 0: must be 2 or more; pass the number of classes K")
-    if not isinstance(dataset, (str, os.PathLike)):
-        raise DataError("dataset", dataset, "a name or a path")
-    for name, text in {"label": label, "subset": subset, "test": test, "unit_column": units}.items():
-        if text is not None and not isinstance(text, str):
+        raise DataError("`classes` 0: must be 2 or more; pass the public number of classes")
+    dataset = os.fspath(dataset) if isinstance(dataset, os.PathLike) else dataset
+    texts = {"dataset": dataset, "label": label, "subset": subset, "test": test, "unit_column": units}
+    for name, text in texts.items():
+        if not isinstance(text, str) and (text is not None or name == "dataset"):
             raise DataError(name, text, "a text, as the command line takes it")
-    for name, size in {"words": words, "length": length}.items():
-        if size is not None:
-            whole_number(name, size)
-    dataset, home = str(dataset), home or data_home()
     if (reason := instead(f"--dataset {Path(dataset).suffix.lower()}")) is not None:
         raise DataError(f"`dataset` {dataset}{reason}")
-    source = _Source(dataset, label, units, table_schema, declared, test, words, length, home)
-    everybody = _read_only(source.versions(), source) if cached else source.read()
+    sizes = {"words": words, "length": length}
+    layout = Layout(**{name: whole_number(name, size) for name, size in sizes.items() if size is not None})
+    source = _Source(label, units, table_schema, layout)
+    description, name, train, tested = source.splits(dataset, home or data_home())
+    hold_out = parse_fraction(test)
+    if test is not None and hold_out is None:
+        if tested is not None:
+            raise DataError(f"`test` {test}: {dataset} has a test split of its own; drop `test`")
+        tested = source.test_split(test, train)
+    _check_positions(train, tested, words, length)
+    train = replace(train, tables=(layout.words,) if train.has_texts or words is not None else ())
+    everybody = settle(name, train, tested, declared, description=description, hold_out=hold_out)
     return take_part(everybody, subset, declared.records, for_training)
+
+
+def _check_positions(train: RawSplit, test: RawSplit | None, words: int | None, length: int | None) -> None:
+    """Raise DataError unless both splits are texts, or neither is and their values are positions where ``words`` says so."""
+    if test is not None and test.has_texts != train.has_texts:
+        raise DataError(f"{test.source}: {test.x_name} or {train.x_name} holds texts; give both splits the same")
+    if not train.has_texts:
+        check_none(f"{train.source} holds no texts (values_train, offsets_train)", length=length)
+        for split in (train, test):
+            if words is not None and split is not None:
+                check_words(split.x, words, f"{split.source}: {split.x_name}")
 
 
 @dataclass(frozen=True)
 class _Source:
-    """What of the arguments of :func:`load` decides all records of a dataset."""
+    """How files are read: what of the arguments of :func:`load` says so."""
 
-    dataset: str
     label: str | None
     units: str | None
     schema: Schema | None
-    declared: Declared
-    test: str | None
-    words: int | None
-    length: int | None
-    home: Path
+    layout: Layout
 
-    def versions(self) -> tuple[tuple[int, ...] | None, ...]:
-        """Return what tells versions of the files that may be read apart; None of one that is not there."""
-        paths = (Path(self.dataset), self.home / f"{self.dataset}.npz", Path(self.test or ""))
-        arrays = (array for path in paths if path.is_dir() for array in sorted(path.glob("*.npy")))
-        return tuple(map(_version, (*paths, *arrays)))
-
-    def read(self) -> Dataset:
-        sizes = {"words": self.words, "length": self.length}
-        layout = Layout(**{name: size for name, size in sizes.items() if size is not None})
-        description, name, train, test = self._splits(layout)
-        hold_out = parse_fraction(self.test)
-        if self.test is not None and hold_out is None:
-            test = self._test_split(self.test, train, test, layout)
-        if test is not None and test.has_texts != train.has_texts:
-            what = "texts" if test.has_texts else "no texts"
-            raise DataError(
-                f"{test.source}: {test.x_name} holds {what}, unlike {train.x_name}; give both splits the same"
-            )
-        if not train.has_texts and self.length is not None:
-            raise DataError(
-                f"`length` {self.length}: {train.source} holds no texts (values_train, offsets_train); drop `length`"
-            )
-        if not train.has_texts and self.words is not None:
-            for split in (split for split in (train, test) if split is not None):
-                check_words(split.x, self.words, f"{split.source}: {split.x_name}")
-        tables = (layout.words,) if train.has_texts or self.words is not None else ()
-        train = replace(train, tables=tables)
-        return settle(name, train, test, self.declared, description=description, hold_out=hold_out)
-
-    def _splits(self, layout: Layout) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
+    def splits(self, dataset: str, home: Path) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
         """Description if known, name, training split and its own test split if any."""
-        dataset = self.dataset
-        path = Path(self.dataset)
+        path = Path(dataset)
         if self.schema is not None and suffix_of(path) not in TABLES:
             raise DataError(f"`schema`: is for tables ({', '.join(TABLES)}), and {dataset} is none; drop `schema`")
         if {os.sep, os.altsep or os.sep} & set(dataset) or suffix_of(path) in SUFFIXES:
-            return None, stem_of(path), *self._file(path, "`dataset`", layout)
+            return None, stem_of(path), *self._file(path, "`dataset`")
         if self.label is not None:
             raise DataError(f"`label` {self.label}: {dataset} is a name, not a table; drop `label`")
         description = catalogue().get(dataset)
-        file = self.home / f"{dataset}.npz"
+        file = home / f"{dataset}.npz"
         if dataset != "digits" and file.is_file():
-            return description, dataset, *self._file(file, "`dataset`", layout)
-        if description is None and (reason := instead(f"dataset {dataset}")) is not None:
-            raise DataError(f"`dataset` {dataset}{reason}")
+            return description, dataset, *self._file(file, "`dataset`")
         if description is None:
             names = list(catalogue())
-            hint = did_you_mean(dataset.lower(), names) or ";"
-            raise DataError(
-                f"`dataset` {dataset}: no such dataset{hint} known: {', '.join(names)}; or put {dataset}.npz into"
-                f" {self.home}, or give a path that ends in {KINDS}"
-            )
+            unknown = f": no such dataset{did_you_mean(dataset.lower(), names) or ';'} known: {', '.join(names)}"
+            own = f"; or put {dataset}.npz into {home}, or give a path that ends in {KINDS}"
+            raise DataError(f"`dataset` {dataset}{instead(f'dataset {dataset}') or unknown + own}")
         if dataset != "digits" and not description.openml:
             raise DataError(
-                f"{dataset}: no {dataset}.npz ({description.summary}) in {self.home}; put it there, or export"
+                f"{dataset}: no {dataset}.npz ({description.summary}) in {home}; put it there, or export"
                 " DPLTM_DATA=FOLDER that has it"
             )
-        if self.units is not None:
-            raise DataError(
-                f"`unit_column` {self.units}: nothing says whose the records of {dataset} are; leave it out"
-            )
-        splits = _digits() if dataset == "digits" else download(description, self.home)
-        return description, dataset, *splits
+        check_none(f"nothing says whose the records of {dataset} are", unit_column=self.units)
+        return description, dataset, *(_digits() if dataset == "digits" else download(description, home))
 
-    def _file(self, path: Path, option: str, layout: Layout) -> tuple[RawSplit, RawSplit | None]:
-        """Return the training split of a file and, where it has one, its test split."""
+    def test_split(self, test: str, train: RawSplit) -> RawSplit:
+        """Return the test split in a file of its own: its ``x_test`` if it has one, else all its records."""
+        if suffix_of(Path(test)) != (kind := suffix_of(Path(train.source))):
+            raise DataError(f"`test` {test}: must be a {kind} file as {train.source} is; convert one of them")
+        records, tested = self._file(Path(test), "`test`")
+        return tested or records
+
+    def _file(self, path: Path, option: str) -> tuple[RawSplit, RawSplit | None]:
         with reading(path, option) as kind:
             if kind not in TABLES:
-                return read_arrays(path, self.label, layout, self.units)
+                return read_arrays(path, self.label, self.layout, self.units)
             if self.schema is not None:
                 return read_by_schema(Table(path, self.schema), self.units), None
             return read_table(Table(path), self.label, units=self.units), None
-
-    def _test_split(self, test: str, train: RawSplit, own: RawSplit | None, layout: Layout) -> RawSplit:
-        """Return the test split in a file of its own: its ``x_test`` if it has one, else all its records."""
-        if own is not None:
-            raise DataError(f"`test` {test}: {self.dataset} has a test split of its own; drop `test`")
-        expected, kind = kind_of(Path(train.source)), kind_of(Path(test))
-        if kind != expected:
-            wanted = FOLDER if expected == FOLDER else f"a {expected} file"
-            raise DataError(f"`test` {test}: must be {wanted} as {train.source} is; convert one of them")
-        records, tested = self._file(Path(test), "`test`", layout)
-        return tested or records
 
 
 def load_records(
@@ -252,54 +217,23 @@ def load_records(
     return checked_features(raw.in_order(columns, "the run"))
 
 
-_DIGITS_TEST_EVERY = 5
-
-
 def _digits() -> tuple[RawSplit, RawSplit]:
     """Return the digits inside scikit-learn; every fifth record is a test record, a fixed public rule."""
     table = _digits_table()
     x = table[:, :-1].astype(np.uint8).reshape(-1, 8, 8)
     y = table[:, -1].astype(np.int64)
-    out = np.arange(len(y)) % _DIGITS_TEST_EVERY == _DIGITS_TEST_EVERY - 1
+    out = np.arange(len(y)) % 5 == 4
     return RawSplit(x[~out], y[~out], "digits"), RawSplit(x[out], y[out], "digits", "x_test", "y_test")
 
 
 @functools.cache
 def _digits_table() -> np.ndarray:
-    """Return the pixels and the label of each digit, ``(n, 65)``; one array for all, whose parts are copied.
-
-    The file is read where it is installed: importing ``sklearn.datasets``, and much of scipy with it, takes longer than
-    training on what is in it.
-    """
+    """Return the pixels and the label of each digit, ``(n, 65)``; one array for all, whose parts are copied."""
+    # the file itself: importing sklearn.datasets, and much of scipy with it, takes longer than training on what is in it
     package = importlib.util.find_spec("sklearn")
     assert package is not None
     assert package.origin is not None
-    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
-    with gzip.open(file, "rt", encoding="utf-8") as rows:
-        return np.loadtxt(rows, delimiter=",")
-
-
-MAX_DATASETS = 3
-"""Datasets that are held at a time, for stages and trials that come back to the same records."""
-
-
-@functools.lru_cache(maxsize=MAX_DATASETS)
-def _read_only(_versions: object, source: _Source) -> Dataset:
-    """Return a dataset in arrays that are marked read-only; ``_versions`` tell those of its files apart."""
-    dataset = source.read()
-    for split in (dataset.train, dataset.test):
-        for values in () if split is None else split._closed:
-            values.flags.writeable = False
-    return dataset
-
-
-def _version(path: Path) -> tuple[int, ...] | None:
-    try:
-        state = path.stat()
-    except (OSError, ValueError):
-        return None
-    version = (state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size)
-    return version if stat.S_ISREG(state.st_mode) else None
+    return np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
 
 
 def download(description: Description, home: Path) -> tuple[RawSplit, RawSplit]:
@@ -313,26 +247,18 @@ def download(description: Description, home: Path) -> tuple[RawSplit, RawSplit]:
 
     # The parser that is fast needs pandas, which dpltm does not depend on.
     parser = "auto" if importlib.util.find_spec("pandas") else "liac-arff"
+    where = f"{description.name}: OpenML dataset {description.openml}"
     remedy = f"put {description.name}.npz (x_train, y_train, x_test, y_test) into {home}"
-    misnamed = []
-    cache = str(cache_home())
-    for data_id in description.openml:
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "A network error occurred")
-                bunch = fetch_openml(data_id=data_id, data_home=cache, as_frame=False, parser=parser, n_retries=1)
-        except (OSError, ValueError, HTTPException) as error:
-            raise DataError(
-                f"{description.name}: not in the data home, and OpenML dataset {data_id} could not be fetched "
-                f"({first_line(error)}); {remedy}"
-            ) from error
-        # an id alone says little
-        if bunch["details"]["name"].lower() == description.openml_name.lower():
-            return convert(bunch, description)
-        misnamed.append(f"{data_id} is {bunch['details']['name']!r}")
-    raise DataError(
-        f"{description.name}: OpenML dataset {', '.join(misnamed)}, expected {description.openml_name}; {remedy}"
-    )
+    options = {"data_home": str(cache_home()), "as_frame": False, "parser": parser, "n_retries": 1}
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "A network error occurred")
+            bunch = fetch_openml(data_id=description.openml, **options)
+    except (OSError, ValueError, HTTPException) as error:
+        raise DataError(f"{where} could not be fetched ({first_line(error)}); {remedy}") from error
+    if (name := bunch["details"]["name"]).lower() != description.openml_name.lower():  # an id alone says little
+        raise DataError(f"{where} is {name!r}, expected {description.openml_name}; {remedy}")
+    return convert(bunch, description)
 
 
 def convert(bunch: Mapping[str, Any], description: Description) -> tuple[RawSplit, RawSplit]:
@@ -362,3 +288,153 @@ def convert(bunch: Mapping[str, Any], description: Description) -> tuple[RawSpli
         x = data.reshape(-1, *description.shape)
     cut = description.records
     return RawSplit(x[:cut], target[:cut], source), RawSplit(x[cut:], target[cut:], source, "x_test", "y_test")
+
+
+# arrays, tensors and data frames
+
+
+def from_arrays(
+    x: Any,
+    y: Any = None,
+    *,
+    test: Any = None,
+    bounds: tuple[float, float] | None = None,
+    classes: int | None = None,
+    target_bounds: tuple[float, float] | None = None,
+    records: int | None = None,
+    words: Words = None,
+    units: np.ndarray | None = None,
+    unit: str | None = None,
+    schema: str | Path | Schema | None = None,
+    rows_coincide: bool = False,
+    name: str = "records",
+    for_training: bool = True,
+) -> Dataset:
+    """Return a dataset of arrays: every record checked, its public inputs settled as by :func:`load`.
+
+    The arrays are copied: what is trained on later are the records that a ledger has, whatever becomes of the arrays.
+    Columns of data frames go by name.
+
+    Args:
+        x: features, ``(n, ...)``, bytes, booleans or finite numbers; or a data frame of pandas or polars; or a mapping of
+            arrays, which reach a network of the user's own by name.
+        y: labels, ``(n,)``, from 0 to the number of classes - 1; with a schema, as its classes are spelled, or None where
+            the frame has them; with ``classes`` 0 numbers of any shape, ``(n, ...)``.
+        test: features and labels of the test split, declared separate; with a schema, a frame with labels will do; or a part
+            such as 0.2, which a public hash of each record, or person, holds out.
+        classes: public number of classes; counted on the labels if None, and noted. 0 says that labels are no class numbers:
+            then a network of the user's own has a ``loss`` for them.
+        words: public number of whole numbers (positions of words), which the values are then; of a mapping by name.
+        units: whose each record is, ``(n,)`` whole numbers or texts: then a training protects all of a person's together.
+        unit: noun of whom those are, such as ``patient``; by default ``user``.
+        name: what messages and the ledger call them, printable, at most 200 characters.
+        bounds, target_bounds, records, schema, rows_coincide, for_training: as of :func:`load`.
+
+    Raises:
+        DataError: anything about the arguments or the data is not what it must be.
+    """
+    table_schema = as_schema(schema)
+    declared = Declared(bounds, classes, records, target_bounds, rows_coincide)
+    if table_schema is not None:
+        check_none(IN_SCHEMA, bounds=bounds, classes=classes, words=words, target_bounds=target_bounds)
+    check_name(name)
+    hold_out = Fraction(test).limit_denominator(HASHES) if isinstance(test, float) and 0 < test < 1 else None
+    pair = test if isinstance(test, (tuple, list)) and len(test) == 2 else None
+    if pair is None and table_schema is not None and is_frame(test):
+        pair = (test, None)
+    if test is not None and pair is None and hold_out is None:
+        raise DataError("`test`: not a pair of features and labels, nor a part between 0 and 1")
+    train = _split(x, y, table_schema, name, "x", "y", words)
+    if units is not None:
+        train = replace(train, units=as_array(units, "units"), units_name="user" if unit is None else unit)
+    elif unit is not None:
+        raise DataError("`unit`: says whom `units` names, so it goes with these; leave it out, or add them")
+    held_out = None if pair is None else _split(pair[0], pair[1], table_schema, name, "x of test", "y of test", words)
+    if declared.classes == VALUES and units is not None:
+        raise DataError("`units`: a person's labels are class numbers, and these are none; leave `units` out")
+    return take_part(settle(name, train, held_out, declared, hold_out=hold_out), None, declared.records, for_training)
+
+
+def copied(values: np.ndarray) -> np.ndarray:
+    """Return a copy in row-major order and native bytes, which nobody writes to."""
+    copy = np.array(values, values.dtype.newbyteorder("="), order="C")
+    copy.flags.writeable = False
+    return copy
+
+
+def _split(x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name: str, words: Words) -> RawSplit:
+    """Features and labels of a split as they are given."""
+    if schema is not None:
+        if not is_frame(x):
+            raise DataError(
+                f"`schema`: goes with a data frame, whose columns have names, and {x_name} is none; drop it"
+            )
+        labels = None if y is None else list(as_array(y, "y"))
+        if labels is not None and len(labels) != len(x):
+            raise DataError(f"{name}: {x_name} has {len(x)} records and {len(labels)} labels; give one label a record")
+        return read_by_schema(Table(x, schema, name), labels=labels)
+    if y is None:
+        raise DataError("`y` is missing: the labels that go with `x`")
+    targets = copied(as_array(y, "test" if y_name != "y" else y_name))
+    raw = replace(unlabelled(x, words, name, x_name), y=targets, y_name=y_name)
+    if words is not None and not raw.parts:
+        check_words(raw.x, words, f"{name}: {x_name}")
+        raw = replace(raw, tables=(cast(int, words),))
+    return raw if raw.parts else replace(raw, x=copied(raw.x))
+
+
+def unlabelled(x: Any, words: Words, name: str, x_name: str, *, check: bool = True) -> RawSplit:
+    """Return records without labels: of an array, of a data frame, or those of a mapping side by side.
+
+    Raises:
+        DataError: parts that are no arrays, or have no names that arguments could have.
+    """
+    check_no_loader(x)
+    if is_frame(x):
+        raw = read_table(Table(x, name=f"`{x_name}`"), None, labelled=False)
+        return RawSplit(raw.x, None, name, x_name, columns=raw.columns, left_out=raw.left_out)
+    if not isinstance(x, Mapping):
+        return RawSplit(as_array(x, "test" if x_name.endswith("of test") else x_name), None, name, x_name)
+    if not x or not all(isinstance(key, str) and key.isidentifier() and len(key) <= MAX_NAME for key in x):
+        raise DataError(f"`{x_name}`: {list(x)!r:.100} are no names of arguments; call each array as the network does")
+    arrays = {key: as_array(x[key], f"x[{key!r}]") for key in sorted(x)}
+    side, parts = side_by_side(arrays, words, x_name, check=check)
+    side.flags.writeable = False
+    return RawSplit(side, None, name, x_name, parts=parts)
+
+
+def records_of(x: Any, schema: Schema | None, columns: tuple[str, ...] | None, parts: Parts = ()) -> RawSplit:
+    """Return records without labels as a run takes them: encoded by its schema, with columns in their order, or parts."""
+    if schema is not None and is_frame(x):
+        return read_by_schema(Table(x, schema, "x"), labelled=False)
+    words = facts_of(parts, x).get("words") if isinstance(x, Mapping) else None
+    raw = unlabelled(x, words, "records", "x", check=False)
+    if raw.parts and (other := differences(parts, raw.parts)):
+        raise DataError(f"`x`: its records {other}; give it records of the same parts as the run's")
+    return raw.in_order(columns, "the run")
+
+
+def as_array(values: object, name: str) -> np.ndarray:
+    """Return the array that an argument stands for: itself, the values of a tensor, or those of nested lists.
+
+    Raises:
+        DataError: no array holds the same: masked entries would count as records like any other, lists are ragged, or a
+            tensor is sparse or of a type that arrays do not have.
+    """
+    parts = values if isinstance(values, (list, tuple)) else (values,)
+    if any(isinstance(part, np.ma.MaskedArray) for part in parts):
+        raise DataError(f"`{name}`: a masked array, whose mask would be lost; fill it, or leave those records out")
+    tensor = hasattr(values, "detach")
+    try:
+        return values.detach().cpu().numpy() if tensor else np.asarray(values)  # type: ignore[attr-defined]
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+        fix = "pass x.to_dense().float()" if tensor else "pad rows to one public length"
+        raise DataError(f"`{name}`: {shown_value(values)} is no array: {first_line(error)}; {fix}") from None
+
+
+def check_no_loader(x: object) -> None:
+    """Raise DataError for a dataset of PyTorch or Hugging Face, or a loader: what one gives may differ each time."""
+    from torch.utils import data
+
+    if isinstance(x, (data.Dataset, data.DataLoader)) or (hasattr(x, "column_names") and not is_frame(x)):
+        raise DataError(f"`x`: {type(x).__name__}{instead('x of a Dataset')}")

@@ -6,8 +6,9 @@ be read off private records. Every record is encoded by it alone, so that one re
 
 from __future__ import annotations
 
-import codecs
+import contextlib
 import datetime
+import itertools
 import json
 import math
 import tomllib
@@ -36,13 +37,13 @@ MAX_CATEGORIES, MAX_FEATURES, MAX_BYTES = 10_000, 100_000, 2**20
 """Of a column; of a table; of a file. Guards against typing errors and hostile files."""
 
 _FIELDS = {
-    "number": {"bounds", "missing", "other", "log", "suffix"},
+    "number": {"bounds", "missing", "other", "log"},
     "category": {"values", "missing", "other"},
     "hashed": {"buckets", "missing"},
     "date": {"bounds", "missing", "other"},
-    "label": {"classes", "shares", "bounds", "suffix"},
+    "label": {"classes", "shares", "bounds"},
     "ignored": set[str](),
-    UNKNOWN: {"suffix"},
+    UNKNOWN: set[str](),
 }
 """Fields of a column by its kind, beside ``kind``."""
 
@@ -50,7 +51,7 @@ _WANTED = {"number": "bounds", "date": "bounds", "category": "values", "label": 
 """The field that may be private, by kind."""
 
 _ABOVE: dict[str, Any] = {
-    "header": True, "missing": [""], "skip": "", "separator": ",", "encoding": "utf-8", "decimal": ".", "thousands": "",
+    "header": True, "missing": [""], "skip": "", "separator": ",", "encoding": "utf-8", "decimal": ".",
 }  # fmt: skip
 """What stands above all columns, and what is meant where it does not."""
 
@@ -68,8 +69,7 @@ class Column:
         other: whether other categories are allowed; they are none of the features. Of numbers and dates, whether other words
             are; they count as empty cells.
         log: whether logarithms of numbers are taken, from the lower bound on.
-        suffix: what numbers may end in, such as ``%``.
-        decimal, thousands: the point of numbers, and what stands between groups of three digits, as in the whole table.
+        decimal: the point of numbers, as in the whole table.
         wanted: whether kind, bounds or values are still to be found under DP (``dpltm.verbs.schema``); then one feature.
     """
 
@@ -82,20 +82,13 @@ class Column:
     missing: bool = False
     other: bool = False
     log: bool = False
-    suffix: str = ""
     decimal: str = "."
-    thousands: str = ""
     wanted: bool = False
 
     @property
     def is_target(self) -> bool:
         """Tell whether it holds numbers that are to be predicted, within ``bounds``."""
         return self.kind == "label" and not self.values and not self.wanted
-
-    @property
-    def marks(self) -> tuple[str, str, str]:
-        """How its numbers are written: what they end in, their point, and what stands between groups of digits."""
-        return self.suffix, self.decimal, self.thousands
 
     @property
     def features(self) -> int:
@@ -114,7 +107,7 @@ class Schema:
     Attributes:
         skip: beginning of lines that are no records; nothing for none.
         separator, encoding: of a ``.csv`` file; and
-        decimal, thousands: of all numbers in it.
+        decimal: the point of all numbers in it.
         lineage: releases that bounds and values were found by, and public records that they were read off.
     """
 
@@ -125,7 +118,6 @@ class Schema:
     separator: str = ","
     encoding: str = "utf-8"
     decimal: str = "."
-    thousands: str = ""
     lineage: Lineage = NO_LINEAGE
     text: str = ""
 
@@ -198,11 +190,7 @@ def as_schema(schema: object) -> Schema | None:
 
 
 def read_schema(path: Path, part: bool = False) -> Schema:
-    """Return the schema in the file that ``schema`` names; DataError if there is none, or it is no schema.
-
-    Args:
-        part: whether it may be one of some columns alone.
-    """
+    """Return the schema in the file that ``schema`` names; arguments and errors as of :func:`parse_schema`."""
     where = f"`schema` {path}"
     if not path.is_file():  # nor a pipe, which would be waited for
         raise DataError(f"{where}: no such file; correct the path, or draft one with dpltm datasets schema")
@@ -234,20 +222,16 @@ def parse_schema(text: str, where: str, part: bool = False) -> Schema:
         what = f"has unknown keys {shown(strange)}" if strange else "has no [column.NAME]"
         raise DataError(f"{where}: {what}; dpltm datasets schema drafts one")
     above = _above({"missing": list(MISSING), **body} if part else body, where)
-    marks = {name: above[name] for name in ("decimal", "thousands")}
     columns = tuple(
-        replace(_column(name, body_of_column, f"{where}: column {name!r:.60}"), **marks)
+        replace(_column(name, body_of_column, f"{where}: column {name!r:.60}"), decimal=above["decimal"])
         for name, body_of_column in body["column"].items()
     )
-    labels = sum(column.kind == "label" for column in columns)
-    if labels > 1:
-        raise DataError(f'{where}: has {labels} columns of kind "label"; give one, with its classes')
+    if sum(column.kind == "label" for column in columns) > 1:
+        raise DataError(f'{where}: has several columns of kind "label"; give one, with its classes')
     try:
         lineage = lineage_from_text(str(body["lineage"])) if "lineage" in body else NO_LINEAGE
     except ArtifactError as error:
-        raise DataError(
-            f"{where}: its lineage is damaged ({first_line(error)}); put it back, or find it again"
-        ) from None
+        raise DataError(f"{where}: its lineage is damaged ({first_line(error)}); put it back") from None
     schema = Schema(columns, **above, lineage=lineage, text=text)
     if not part and not 0 < schema.features <= MAX_FEATURES:
         raise DataError(f"{where}: makes {schema.features:,} features; give from 1 to {MAX_FEATURES:,}")
@@ -261,20 +245,15 @@ def _above(body: dict[str, Any], where: str) -> dict[str, Any]:
     texts = isinstance(missing, list) and all(isinstance(value, str) for value in missing)
     if not (isinstance(above["header"], bool) and texts and isinstance(above["skip"], str)):
         raise DataError(f"{where}: header is true or false, missing a list of texts, and skip a text")
-    above["missing"] = tuple(missing)
-    marks = [above[name] for name in ("separator", "decimal", "thousands")]
-    single = all(isinstance(mark, str) and len(mark) < 2 and not mark.isalnum() for mark in marks)
-    if not single or not marks[0] or marks[0] in '"\r\n' or not marks[1] or marks[1] == marks[2]:
-        raise DataError(
-            f'{where}: separator, decimal and thousands are one character each, such as ";", "," and ".", and the last two'
-            " differ"
-        )
+    marks = above["separator"], above["decimal"]
+    single = all(isinstance(mark, str) and len(mark) == 1 and not mark.isalnum() for mark in marks)
+    if not single or marks[0] in '"\r\n':
+        raise DataError(f'{where}: separator and decimal are one character each, such as ";" and ","')
     try:
-        codecs.lookup(above["encoding"])
-        "".encode(above["encoding"])  # of text, and no other codec
+        "".encode(above["encoding"])  # refuses what is no encoding of text
     except (LookupError, TypeError, ValueError):
         raise DataError(f'{where}: encoding is no encoding of text; write "utf-8" or "latin-1"') from None
-    return above
+    return {**above, "missing": tuple(missing)}
 
 
 def label_column(name: str, classes: Sequence[str] = (), target: tuple[float, float] | None = None) -> Column:
@@ -288,32 +267,25 @@ def _column(name: str, body: object, where: str) -> Column:
     kind = body.get("kind") if isinstance(body, dict) else None
     if not isinstance(body, dict) or kind not in (*KINDS, UNKNOWN):
         raise DataError(f"{where}: kind is not one of {', '.join(KINDS)}; say what it holds")
-    strange = sorted(set(body) - {"kind"} - _FIELDS[kind])
-    if kind == "label" and "values" in strange:
-        raise DataError(f'{where}: a label has classes in place of values; write classes = ["A", "B"]')
+    strange = set(body) - {"kind"} - _FIELDS[kind] | ({"bounds"} & set(body) if "classes" in body else set())
     if strange:
-        raise DataError(f"{where}: {shown(strange)} does not go with kind {kind!r}; leave it out")
+        raise DataError(f"{where}: {shown(sorted(strange))} does not go with what else is said of it; leave it out")
     flags = {flag: body.get(flag, False) for flag in ("missing", "other", "log")}
     if not all(isinstance(flag, bool) for flag in flags.values()):
         raise DataError(f"{where}: missing, other and log are true or false")
     if kind != "category" and flags["other"] and not flags["missing"]:
         raise DataError(f"{where}: with other = true what is no {kind} counts as empty; say missing = true as well")
-    suffix = body.get("suffix", "")
-    if not isinstance(suffix, str) or suffix != suffix.strip() or suffix[:1].isdigit():
-        raise DataError(f'{where}: suffix is a text that no number ends in, such as "%"')
-    options: dict[str, Any] = {"name": name, "kind": kind, "suffix": suffix, **flags}
+    options: dict[str, Any] = {"name": name, "kind": kind, **flags}
     if kind == UNKNOWN or body.get(_WANTED.get(kind, "")) == PRIVATE:
         return Column(**options, wanted=True)
     match kind:
-        case "number" | "date":
-            options["bounds"] = _bounds(body.get("bounds"), kind, where)
-        case "label" if "bounds" in body:
-            if "classes" in body:
-                raise DataError(f"{where}: a label has classes, or bounds where it is a number; leave one of them out")
-            options["bounds"] = _bounds(body["bounds"], kind, where)
-        case "category" | "label":
-            options["values"] = _values(body.get("values" if kind == "category" else "classes"), kind, where)
+        case "category":
+            options["values"] = _values(body.get("values"), "values", 1, where)
+        case "label" if "bounds" not in body:
+            options["values"] = _values(body.get("classes"), "classes", 2, where)
             options["shares"] = _shares(body.get("shares"), len(options["values"]), where)
+        case "number" | "date" | "label":
+            options["bounds"] = _bounds(body.get("bounds"), kind, where)
         case "hashed":
             buckets = options["buckets"] = body.get("buckets")
             if type(buckets) is not int or not 2 <= buckets <= MAX_CATEGORIES:
@@ -322,38 +294,27 @@ def _column(name: str, body: object, where: str) -> Column:
 
 
 def _bounds(value: object, kind: str, where: str) -> tuple[float, float]:
-    wanted = "dates, the first and the last" if kind == "date" else "numbers, the lowest and the highest"
-    ends = value if isinstance(value, list) and len(value) == 2 else [None, None]
-    plain: list[Any] = [end.date() if isinstance(end, datetime.datetime) else end for end in ends]
+    ends = value if isinstance(value, list) and len(value) == 2 else []
     if kind == "date":
-        plain = [end.toordinal() if isinstance(end, datetime.date) else None for end in plain]
-    if not all(type(end) in (int, float) for end in plain):
-        raise DataError(f"{where}: bounds are public {wanted}: bounds = [LO, HI]")
-    try:
-        low, high = map(float, plain)
-    except OverflowError:
-        low, high = math.inf, math.inf
-    if not (low < high and math.isfinite(high - low)):
-        raise DataError(f"{where}: bounds are public {wanted}, and the first below the second")
-    return low, high
+        ends = [end.toordinal() for end in ends if isinstance(end, datetime.date)]
+    with contextlib.suppress(OverflowError):  # of a whole number beyond all floats
+        if len(ends) == 2 and all(type(end) in (int, float) for end in ends):
+            low, high = map(float, ends)
+            if low < high and math.isfinite(high - low):
+                return low, high
+    what = "dates" if kind == "date" else "numbers"
+    raise DataError(f"{where}: bounds are two public {what}, the first below the second: bounds = [LO, HI]")
 
 
-def _values(value: object, kind: str, where: str) -> tuple[tuple[str, ...], ...]:
+def _values(value: object, name: str, least: int, where: str) -> tuple[tuple[str, ...], ...]:
     """Categories or classes, each a text or a list of its spellings."""
-    name, least = ("classes", 2) if kind == "label" else ("values", 1)
-    spellings = (
-        [spelling if isinstance(spelling, list) else [spelling] for spelling in value]
-        if isinstance(value, list)
-        else []
-    )
-    plain = all(
-        spelling_list and all(type(spelling) in (int, str) for spelling in spelling_list)
-        for spelling_list in spellings
-    )
-    if not (plain and least <= len(spellings) <= MAX_CATEGORIES):
+    listed = value if isinstance(value, list) else []
+    values = [spellings if isinstance(spellings, list) else [spellings] for spellings in listed]
+    texts = all(spellings and all(type(text) in (int, str) for text in spellings) for spellings in values)
+    if not (texts and least <= len(values) <= MAX_CATEGORIES):
         raise DataError(f'{where}: {name} are public texts, {least} or more: {name} = ["A", "B"]')
-    spelled = tuple(tuple(str(spelling).strip() for spelling in spelling_list) for spelling_list in spellings)
-    most, times = Counter(spelling for spelling_list in spelled for spelling in spelling_list).most_common(1)[0]
+    spelled = tuple(tuple(str(text).strip() for text in spellings) for spellings in values)
+    most, times = Counter(itertools.chain.from_iterable(spelled)).most_common(1)[0]
     if times > 1:
         raise DataError(f"{where}: {most!r:.40} is among its {name} twice; leave one out")
     return spelled
@@ -397,30 +358,24 @@ def schema_text(schema: Schema, columns: Sequence[Column], lineage: Lineage, wor
 def _column_text(column: Column) -> str:
     lines = [f"[column.{toml_text(column.name)}]", f"kind = {toml_text(column.kind)}"]
     lines += [f"{flag} = true" for flag in ("missing", "other", "log") if getattr(column, flag)]
-    lines += [f"suffix = {toml_text(column.suffix)}"] if column.suffix else []
+    field = "bounds" if column.is_target else _WANTED.get(column.kind)
     if column.wanted:
-        return "\n".join([*lines, *([f'{_WANTED[column.kind]} = "{PRIVATE}"'] if column.kind in _WANTED else [])])
-    match column.kind:
-        case "number":
-            ends = (str(int(end)) if end.is_integer() and abs(end) < 2**53 else repr(end) for end in column.bounds)
-            lines.append("bounds = [{}, {}]".format(*ends))
-        case "date":
-            days = (datetime.date.fromordinal(int(end)).isoformat() for end in column.bounds)
-            lines.append("bounds = [{}, {}]".format(*days))
-        case "category" | "label":
-            if column.is_target:
-                lines.append("bounds = [{!r}, {!r}]".format(*column.bounds))
-                return "\n".join(lines)
-            name = "values" if column.kind == "category" else "classes"
-            spellings = (
-                toml_text(spelling_list[0]) if len(spelling_list) == 1 else _list(spelling_list)
-                for spelling_list in column.values
-            )
-            lines.append(f"{name} = [{', '.join(spellings)}]")
-            lines += [f"shares = [{', '.join(map(repr, column.shares))}]"] if column.shares else []
-        case "hashed":
-            lines.append(f"buckets = {column.buckets}")
+        lines += [f'{field} = "{PRIVATE}"'] if field else []
+    elif field == "bounds":
+        lines.append(f"bounds = [{', '.join(_end(end, column.kind) for end in column.bounds)}]")
+    elif field:
+        spellings = (toml_text(texts[0]) if len(texts) == 1 else _list(texts) for texts in column.values)
+        lines.append(f"{field} = [{', '.join(spellings)}]")
+        lines += [f"shares = [{', '.join(map(repr, column.shares))}]"] if column.shares else []
+    elif column.kind == "hashed":
+        lines.append(f"buckets = {column.buckets}")
     return "\n".join(lines)
+
+
+def _end(end: float, kind: str) -> str:
+    if kind == "date":
+        return datetime.date.fromordinal(int(end)).isoformat()
+    return str(int(end)) if end.is_integer() and abs(end) < 2**53 else repr(end)
 
 
 def _list(values: Sequence[str]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 
@@ -65,38 +65,27 @@ class Declared:
 
     def __post_init__(self) -> None:
         if self.bounds is not None:
-            if (pair := _pair(self.bounds)) is None:
-                fix = "pass the public range of the features, (low, high)"
-                raise DataError("bounds", self.bounds, "a pair of numbers", fix)
-            affine(pair)
-            object.__setattr__(self, "bounds", pair)
-        for name, least, what in (
-            ("classes", 2, "number of classes K"),
-            ("records", 1, "public number of training records"),
-        ):
+            object.__setattr__(self, "bounds", bounds := _pair("bounds", self.bounds))
+            affine(bounds)
+        if self.target_bounds is not None:
+            check_none("`target_bounds` says that labels are numbers", classes=self.classes)
+            low, high = target = _pair("target_bounds", self.target_bounds)
+            if not (low < high and math.isfinite(high - low)):
+                raise DataError(f"`target_bounds`: {target} is not a pair of finite numbers, the lower first")
+            object.__setattr__(self, "target_bounds", target)
+        for name, least in (("classes", 2), ("records", 1)):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, number := whole_number(name, value))
                 if number < least and (name, number) != ("classes", VALUES):
-                    raise DataError(f"`{name}` {number}: must be {least} or more; pass the {what}")
-        if (target := self.target_bounds) is not None:
-            check_none("`target_bounds` says that labels are numbers", classes=self.classes)
-            low, high = _pair(target) or (math.inf, math.inf)
-            if not (low < high and math.isfinite(high - low)):
-                raise DataError(
-                    f"`target_bounds`: {target!r:.80} is not a pair of finite numbers (low, high), low first"
-                )
-            object.__setattr__(self, "target_bounds", (low, high))
+                    raise DataError(f"`{name}` {number}: must be {least} or more; pass the public number of {name}")
 
 
-def _pair(value: object) -> tuple[float, float] | None:
-    """Return two numbers, as whoever calls Python gives them; None for anything else."""
+def _pair(name: str, value: object) -> tuple[float, float]:
     ends = list(value) if isinstance(value, (tuple, list, np.ndarray)) else []
-    if len(ends) != 2 or not all(isinstance(end, numbers.Real) and not isinstance(end, bool) for end in ends):
-        return None
-    try:
-        return float(ends[0]), float(ends[1])
-    except OverflowError:  # a whole number beyond all others
-        return None
+    with contextlib.suppress(OverflowError):  # of a whole number beyond all floats
+        if len(ends) == 2 and all(isinstance(end, numbers.Real) and not isinstance(end, bool) for end in ends):
+            return float(ends[0]), float(ends[1])
+    raise DataError(name, value, "a pair of numbers", "pass the public range, (low, high)")
 
 
 IN_SCHEMA = "the schema says what the columns hold"
@@ -134,14 +123,13 @@ def _bounds(
     if train.schema.columns:
         return (0.0, 1.0), "declared"
     if train.tables or (train.parts and not quantities):
-        if declared is not None:
-            raise DataError("`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`")
+        check_none("is for quantities, and these records hold positions in a table", bounds=declared)
         return (0.0, float(train.tables[0] - 1) if train.tables else 1.0), "declared"
     octets = [part.name for part in train.parts if part.dtype == "uint8" and not part.words]
     if octets and len(quantities) > 1:
         raise DataError(
             f"{train.source}: {train.x_name}[{octets[0]!r}] holds bytes, beside quantities of another type, and there is one"
-            f" range for all: give it as floats in the range of the others, such as x[{octets[0]!r}] / 255"
+            " range for all: give it as floats in the range of the others"
         )
     if declared is not None:
         return declared, "declared"
@@ -150,14 +138,10 @@ def _bounds(
     dtype = train.x.dtype if len(quantities) != 1 else np.dtype(quantities.pop())
     if test is not None and not train.parts and test.x.dtype != dtype:
         raise DataError(
-            f"{test.source}: {test.x_name} is {test.x.dtype} but {train.x_name} is {dtype}; "
-            "store both alike or pass `bounds` LO,HI"
+            f"{test.source}: {test.x_name} is {test.x.dtype}; store it as {dtype}, as in training, or pass `bounds`"
         )
     if dtype.name not in _BY_TYPE:
-        raise DataError(
-            f"{train.source}: {train.x_name} is {dtype}, which has no public range; pass `bounds` LO,HI, "
-            "since scaling by the data's own minimum and maximum would leak them"
-        )
+        raise DataError(f"{train.source}: {train.x_name} is {dtype}, which has no public range; pass `bounds` LO,HI")
     return _BY_TYPE[dtype.name]
 
 
@@ -175,8 +159,8 @@ def _classes(
     if seen[-1] != len(seen) - 1:
         gap = int(np.argmax(seen != np.arange(len(seen))))
         raise DataError(
-            f"{raw.source}: {raw.y_name} goes up to {seen[-1]}, but no record has label {gap}; "
-            f"number the classes without gaps or pass `classes` {seen[-1] + 1}{OTHER_LABELS}"
+            f"{raw.source}: {raw.y_name} goes up to {seen[-1]}, but no record has label {gap}; number the classes without"
+            f" gaps or pass `classes` {seen[-1] + 1}{OTHER_LABELS}"
         )
     return len(seen), "counted"
 
@@ -200,9 +184,7 @@ def settle(
         hold_out: part of the training records that becomes the test split, where there is none; None for no part.
     """
     if hold_out is not None and (test is not None or description is not None):
-        raise DataError(
-            f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
-        )
+        raise DataError(f"`test` {float(hold_out):g}: is for a file of yours that has no test split; drop `test`")
     published = description is not None and description.records == len(train.x)
     target = train.schema.target if train.schema.columns else declared.target_bounds
     declared_classes = declared.classes
@@ -220,10 +202,7 @@ def settle(
         tested, _ = _checked(test, Part(f"{name} (test)"), valued=split.valued)
         _check_same_features(train, test)
         if tested.labels != split.labels:
-            raise DataError(
-                f"{test.source}: {test.y_name} holds {tested.labels}, but {train.y_name} {split.labels}; give both splits"
-                " such labels"
-            )
+            raise DataError(f"{test.source}: {test.y_name} holds {tested.labels}; give {split.labels}, as in training")
         _check_range(tested, labels, test)
         apart = published and test.source == train.source  # a publication says that its splits are separate
         _check_separate(name, split.rows, tested.rows, train, test, apart or declared.rows_coincide)
@@ -270,70 +249,55 @@ def checked_features(raw: RawSplit) -> np.ndarray:
     """Return features in native byte order, contiguous, known to be real and finite, and as many as their labels."""
     x = raw.x
     where = f"{raw.source}: {raw.x_name}"
-    if x.dtype == object:
-        raise DataError(
-            f"{where} holds other things than numbers; give an array of numbers, or for records of several arrays a mapping"
-            " of these, as in {'ids': ids, 'mask': mask}; pad rows of several lengths to one public length"
-        )
     if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
-        raise DataError(
-            f"{where} has dtype {x.dtype}; expected bool, integers or floats of 64 bits or fewer; convert it"
-        )
-    if x.ndim < 2:
-        raise DataError(f"{where} has shape {x.shape}; expected (records, features...); reshape it, one record a row")
-    if x.size == 0:
-        raise DataError(f"{where} has shape {x.shape} and holds no data; give records with features")
-    if raw.y is not None and len(x) != len(np.atleast_1d(raw.y)):
-        raise DataError(
-            f"{where} has {len(x)} records but {raw.y_name} has {len(np.atleast_1d(raw.y))} labels; give one label a record"
-        )
+        raise DataError(f"{where} has dtype {x.dtype}; give numbers of 64 bits or fewer, and rows of one length")
+    if x.ndim < 2 or x.size == 0:
+        raise DataError(f"{where} has shape {x.shape}; expected (records, features...), of both at least one")
+    if raw.y is not None and len(x) != (labels := len(np.atleast_1d(raw.y))):
+        raise DataError(f"{where} has {len(x)} records but {raw.y_name} has {labels} labels; give one label a record")
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         flat = x.reshape(len(x), -1)
         record, feature = np.argwhere(~np.isfinite(flat))[0]
         column = f"column {raw.columns[feature]!r}" if raw.columns else f"feature {feature}"
-        fix = ", or say by `schema` that cells may be empty" if raw.columns else ""
         raise DataError(
             f"{where} has {flat[record, feature]} at record {record}, {column} (counted from 0); features must be finite;"
-            f" replace the value or drop the record{fix}"
+            " replace the value or drop the record"
         )
     return np.ascontiguousarray(x, x.dtype.newbyteorder("="))
 
 
+def _labels_of(raw: RawSplit, single: bool = True) -> tuple[np.ndarray, str]:
+    """Return labels, known to be numbers, and what messages call them; of any shape unless they are ``single``."""
+    y, where = np.asarray(raw.y), f"{raw.source}: {raw.y_name}"
+    if y.dtype.kind not in "biuf" or y.dtype.itemsize > 8 or y.ndim == 0 or (single and y.ndim > 1):
+        what = f"one number a record{OTHER_LABELS}" if single else "numbers of 64 bits or fewer, a row a record"
+        raise DataError(f"{where} has dtype {y.dtype} and shape {y.shape}; give {what}")
+    return y, where
+
+
 def _checked_labels(raw: RawSplit, empty: bool) -> np.ndarray:
     """Labels as int64, known to be whole numbers from 0 up; places may be ``EMPTY`` where that is said."""
-    assert raw.y is not None
-    y = raw.y
-    where = f"{raw.source}: {raw.y_name}"
-    if y.dtype.kind not in "biuf" or y.dtype.itemsize > 8:
-        raise DataError(f"{where} has dtype {y.dtype}; labels must be integers 0 to K-1; number the classes from 0")
-    if y.ndim != 1:
-        raise DataError(f"{where} has shape {y.shape}; expected (records,); give one label a record{OTHER_LABELS}")
+    y, where = _labels_of(raw)
     # Half-precision numbers cannot be compared with the limit. NaN fails every comparison: so ask for what is right.
     values = y.astype(np.float64) if y.dtype.kind == "f" else y
-    right = (values >= 0) & (values < _LABEL_LIMIT)
+    right = (values >= 0) & (values < _LABEL_LIMIT) & (np.floor(values) == values)
     if empty and y.dtype.kind in "if":
         right |= values == EMPTY
-    if y.dtype.kind == "f":
-        right &= np.floor(values) == values
     if not right.all():
         record = int(np.argmin(right))
         raise DataError(
-            f"{where} has label {y[record]} at record {record}; labels must be integers 0 to K-1; "
-            f"number the classes from 0{OTHER_LABELS if y.dtype.kind == 'f' else ''}"
+            f"{where} has label {y[record]} at record {record}; number the classes from 0 to K-1{OTHER_LABELS}"
         )
     return y.astype(np.int64)
 
 
 def _with_levels(raw: RawSplit, target: tuple[float, float]) -> RawSplit:
     """Return the same with targets as levels of their public range; what lies outside counts as its ends."""
-    y = np.asarray(raw.y)
-    where = f"{raw.source}: {raw.y_name}"
-    if y.ndim != 1 or y.dtype.kind not in "biuf":
-        raise DataError(f"{where} has shape {y.shape} and dtype {y.dtype}; give one number a record")
-    if not (finite := np.isfinite(y.astype(np.float64))).all():
+    y, where = _labels_of(raw)
+    if not (finite := np.isfinite(y)).all():
         at = int(np.argmin(finite))
         raise DataError(
-            f"{where} has {y[at]} at record {at} (counted from 0); a target must be finite: drop the record"
+            f"{where} has {y[at]} at record {at} (counted from 0); a target must be finite; drop the record"
         )
     low, high = target
     parts = (np.clip(y.astype(np.float64), low, high) - low) / (high - low)
@@ -350,20 +314,13 @@ OTHER_LABELS = (
 
 def _checked_values(raw: RawSplit) -> np.ndarray:
     """Labels of any shape, ``(n, ...)``: float32, known to be finite; or int64, of whole numbers by their type."""
-    assert raw.y is not None
-    y = raw.y
-    where = f"{raw.source}: {raw.y_name}"
-    if y.dtype.kind not in "biuf" or y.dtype.itemsize > 8 or y.ndim == 0:
-        raise DataError(
-            f"{where} has dtype {y.dtype} and shape {y.shape}; give numbers of 64 bits or fewer, a row a record"
-        )
+    y, where = _labels_of(raw, single=False)
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(y, "f4" if y.dtype.kind == "f" else "i8")
     wrong = ~np.isfinite(values).reshape(len(values), -1).all(1)
     if wrong.any():
         raise DataError(
-            f"{where} has a label that is not finite in float32, at record {int(np.argmax(wrong))} (counted from 0); replace"
-            " it, or drop the record"
+            f"{where} is not finite in float32, at record {int(np.argmax(wrong))} (counted from 0); drop the record"
         )
     return values
 
@@ -373,8 +330,8 @@ def _check_range(split: Split, classes: int, raw: RawSplit) -> None:
     if classes != VALUES and (outside := y >= classes).any():
         record = int(np.argmax(outside))
         raise DataError(
-            f"{raw.source}: {raw.y_name} has label {y[record]} at record {record}, but there are {classes} classes, "
-            "numbered from 0; correct the label or pass `classes`"
+            f"{raw.source}: {raw.y_name} has label {y[record]} at record {record}, but there are {classes} classes, numbered"
+            " from 0; correct the label or pass `classes`"
         )
 
 
@@ -382,10 +339,8 @@ def _check_same_features(train: RawSplit, test: RawSplit) -> None:
     if other := differences(train.parts, test.parts):
         raise DataError(f"{test.source}: records of {test.x_name} {other}; give both splits the same parts")
     if train.x.shape[1:] != test.x.shape[1:]:
-        raise DataError(
-            f"{test.source}: {test.x_name} has records of shape {test.x.shape[1:]} but {train.x_name} of shape "
-            f"{train.x.shape[1:]}; give both splits the same features"
-        )
+        shape, expected = test.x.shape[1:], train.x.shape[1:]
+        raise DataError(f"{test.source}: {test.x_name} has records of shape {shape}; give {expected}, as in training")
 
 
 def _check_separate(
@@ -398,8 +353,8 @@ def _check_separate(
     trained, tested = (split_rows.identities(of_persons=of_persons) for split_rows in (rows, test_rows))
     if of_persons and len(shared := np.intersect1d(trained, tested)):
         raise DataError(
-            f"{test.source}: {len(shared)} of the {len(np.unique(tested))} values of {test.units_name!r} are in the"
-            " training split too, so accuracy there would show what is protected; keep all records of one on one side"
+            f"{test.source}: {len(shared)} of the {len(np.unique(tested))} values of {test.units_name!r} are in the training"
+            " split too, so accuracy there would show what is protected; keep all records of one on one side"
         )
     if not of_persons and (count := int(np.isin(tested, trained).sum())):
         raise DataError(
@@ -421,9 +376,7 @@ def _with_test(dataset: Dataset, hold_out: Fraction) -> Dataset:
     at = int(hold_out * HASHES)
     out = _cut_hashes(dataset, f"`test` {float(hold_out):g}") < at
     if out.all() or not out.any():
-        raise DataError(
-            f"`test`: of so few records of {dataset.name} that part is nobody, or everybody; name a test file"
-        )
+        raise DataError(f"`test`: that part of {dataset.name} is nobody, or everybody; take another, or name a file")
     cut, columns = dataset.rows.cut
     train, test = (
         replace(dataset.train.taken(np.flatnonzero(inside)), part=Part(dataset.name, None, columns, cut, *ends))
@@ -495,29 +448,18 @@ def take_part(dataset: Dataset, subset: str | None, records: int | None, for_tra
 
 def _check_trainable(y: np.ndarray, dataset: Dataset, subset: str | None) -> None:
     """Raise DataError unless there are as many records as classes, of two classes or more, or several targets."""
-    classes = dataset.classes
     where = dataset.name if subset is None else f"`subset` {subset}: {dataset.name}"
-    if classes == VALUES:
+    if dataset.classes == VALUES:
         return
-    if len(y) < classes:
-        raise DataError(
-            f"{where} has fewer records than its {classes} classes; give as many records as classes or more"
-        )
-    if (y != y[0]).any():
-        return
-    if dataset.target is not None:
-        raise DataError(
-            f"{where} has one target in all of its records, or all are outside of {dataset.target[0]:g} to"
-            f" {dataset.target[1]:g}; give the range that they are in by `target_bounds`, or by the schema"
-        )
-    grouped = "rows may be grouped by label: shuffle the file or take a wider subset"
-    fix = grouped if subset else "give records of two classes or more"
-    names = dataset.schema.class_names
-    raise DataError(f"{where} has label {names[y[0]] if names else y[0]} in all of its records; {fix}")
+    if len(y) < dataset.classes:
+        raise DataError(f"{where} has fewer records than its {dataset.classes} classes; give as many or more")
+    if (y == y[0]).all():
+        fix = "of two classes or more" if dataset.target is None else "of several targets inside of `target_bounds`"
+        raise DataError(f"{where} has one label in all of its records; give records {fix}, or a wider `subset`")
 
 
-_RECORD = re.compile(r"[0-9]{1,18}")
-_FRACTION = re.compile(r"[0-9]{0,18}\.[0-9]{1,9}|[0-9]{1,18}\.")
+_PLACE = re.compile(r"[0-9]{1,18}")
+_FRACTION = re.compile(r"[0-9]{0,18}\.[0-9]{1,9}|[0-9]{1,18}\.|[01]")
 
 
 def parse_subset(
@@ -540,15 +482,10 @@ def parse_subset(
         changes the one part that its hash falls into. ``A:B`` and ``B:C`` are disjoint and together are ``A:C``. Places are
         taken only where the publication says who stands where: the neighbour has one place empty, and nobody moves.
     """
-    head, colon, tail = text.partition(":")
-    if not colon:  # then a whole number can only be the fraction 1: "500" could mean too many things
-        head, tail = "0", head if _FRACTION.fullmatch(head) or head == "1" else "none"
-    ends = [end for end in (head, tail) if end]
-    fractions = [end for end in ends if _FRACTION.fullmatch(end)]
-    of_hashes = not colon or bool(fractions)
-    if not all(
-        _FRACTION.fullmatch(end) or (end in ("0", "1") if of_hashes else _RECORD.fullmatch(end)) for end in ends
-    ):
+    head, colon, tail = text.partition(":") if ":" in text else ("0", "", text)
+    of_hashes = not colon or "." in text  # without a colon "500" could mean too many things
+    form = _FRACTION if of_hashes else _PLACE
+    if not text or not all(form.fullmatch(end) for end in (head, tail) if end):
         raise DataError(
             f"`subset` {text!r:.80}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in"
             " places of a named dataset such as 0:5000"
@@ -556,43 +493,22 @@ def parse_subset(
     if of_hashes:
         first, last = Fraction(head or 0), Fraction(tail or 1)
         if not 0 <= first < last <= 1:
-            raise DataError(
-                f"`subset` {text}: means the part from {float(first):g} to {float(last):g} of {name}; give fractions between"
-                " 0 and 1, the smaller one first"
-            )
+            raise DataError(f"`subset` {text}: give fractions between 0 and 1, the smaller one first")
         if first == 0 and last == 1:
             return Part(name)
         cut, columns = hashed
         return Part(name, None, columns, cut, int(first * HASHES), int(last * HASHES))
     if places is None:
         raise DataError(
-            f"`subset` {text}: places count only where a published file fixes who stands at which, and nothing fixes them in"
-            f" {name}: a record more or less would move all that follow it; give fractions such as 0.0:0.5, which a public"
-            " hash of each record decides"
+            f"`subset` {text}: places count only where a published file fixes them, and nothing does in {name}; give"
+            " fractions such as 0.0:0.5, which a public hash of each record decides"
         )
     start, stop = int(head or 0), int(tail or places)
     if not 0 <= start < stop <= places:
-        raise DataError(
-            f"`subset` {text}: means records {start} to {stop}, but {name} has records 0 to {places}; "
-            "give a range inside that is not empty"
-        )
+        raise DataError(f"`subset` {text}: {name} has records 0 to {places}; give a range inside that is not empty")
     return Part(name, None, (), "place", start, stop)
-
-
-_HELD_OUT = re.compile(r"0?\.[0-9]{1,9}")
-_NUMBER = re.compile(r"[-+0-9.,eE/]*[0-9][-+0-9.,eE/]*%?")
 
 
 def parse_fraction(test: str | None) -> Fraction | None:
     """Return the part of the records that ``test`` holds out; None where it names a file, or nothing."""
-    if test is None or not _HELD_OUT.fullmatch(test):
-        if test is not None and _NUMBER.fullmatch(test) and not Path(test).exists():
-            raise DataError(
-                f"`test` {test}: is neither a file nor a fraction between 0 and 1; give one such as 0.2, which holds a fifth"
-                " of the records out"
-            )
-        return None
-    part = Fraction(test)
-    if not part:
-        raise DataError(f"`test` {test}: holds nobody out; give a fraction such as 0.2, or a file")
-    return part
+    return Fraction(test) if test is not None and re.fullmatch(r"0?\.[0-9]{1,9}", test) else None

@@ -5,18 +5,15 @@ from __future__ import annotations
 import codecs
 import contextlib
 import csv
-import functools
 import gzip
 import itertools
-import json
 import math
-import mmap
 import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +28,6 @@ from dpltm.errors import DataError, first_line
 from dpltm.records.cells import (
     Cells,
     Faults,
-    Line,
     as_column,
     classes_of,
     encoded,
@@ -39,7 +35,7 @@ from dpltm.records.cells import (
     is_text,
 )  # fmt: skip
 from dpltm.records.dataset import Dataset, RawSplit
-from dpltm.records.encode import as_days, as_number, rows_of, separator_of, written
+from dpltm.records.encode import as_days, as_number, rows_of, separator_of
 from dpltm.records.files import TABLES, stem_of, suffix_of
 from dpltm.records.input_parts import name_faults, shown
 from dpltm.records.schema import MISSING, NO_SCHEMA, UNKNOWN, Column, Schema, label_column
@@ -62,16 +58,16 @@ class Block:
 
     Attributes:
         columns: Arrow arrays of the columns that are read, by their places.
-        line: of a record, by its place among these.
-        ragged: lines that have not a cell a column, and how many they have.
+        records: their numbers in the table, from 0.
+        ragged: numbers of those that have not a cell a column and are left out, and how many they have.
     """
 
     columns: dict[int, Any]
-    line: Line
+    records: Sequence[int]
     ragged: tuple[tuple[int, int], ...] = ()
 
     def __len__(self) -> int:
-        return max(map(len, self.columns.values()), default=0)
+        return len(self.records)
 
 
 def is_frame(values: object) -> bool:
@@ -126,14 +122,14 @@ class Table:
         if not self.schema.header and self.schema.columns:
             return [column.name for column in self.schema.columns]
         with _rows(self.path, self.schema) as rows:
-            cells = [cell.strip() for cell in next(rows, (0, []))[1]]
+            cells = [cell.strip() for cell in next(rows, [])]
         return cells if self.schema.header else [f"c{place}" for place in range(1, len(cells) + 1)]
 
     def place(self, name: str, option: str) -> int:
         """Return the place of a column that an option names; DataError where it is not there, or twice."""
         if (count := self.names.count(name)) != 1:
             what = "has that column more than once" if count else "has no such column"
-            raise DataError(f"`{option}` {name}: {self} {what}; it has {shown(self.names)}{separated(self.names)}")
+            raise DataError(f"`{option}` {name}: {self} {what}; it has {shown(self.names) or 'none'}")
         return self.names.index(name)
 
     def blocks(self, read: Sequence[int]) -> Iterator[Block]:
@@ -143,15 +139,14 @@ class Table:
         """
         start = 0
         if self.is_frame:
-            keys = list(self.source.columns)
-            for start in range(0, int(self.source.shape[0]), BLOCK):
+            keys, count = list(self.source.columns), int(self.source.shape[0])
+            for start in range(0, count, BLOCK):
                 columns = {at: _as_arrow(self.source[keys[at]][start : start + BLOCK]) for at in read}
-                yield Block(columns, range(start, start + BLOCK).__getitem__)
+                yield Block(columns, range(start, min(start + BLOCK, count)))
         elif self.path is None:
             with record_batches(self.source) as (_, batches):
                 for batch in batches:
-                    lines = range(start + 1, start + 1 + len(batch))
-                    yield Block({at: batch.column(at) for at in read}, lines.__getitem__)
+                    yield Block({at: batch.column(at) for at in read}, range(start, start + len(batch)))
                     start += len(batch)
         else:
             if len(self.names) > 1 and _read_alike(self.path, self.schema):  # of one column, a blank line is no record
@@ -187,45 +182,37 @@ class Table:
 
 
 @contextmanager
-def _rows(path: Path, schema: Schema, start: int = 0) -> Iterator[Iterator[tuple[int, list[str]]]]:
-    """Yield the lines of a file that are not blank, from one of them on, and their cells (see ``encode.rows_of``)."""
+def _rows(path: Path, schema: Schema) -> Iterator[Iterator[list[str]]]:
+    """Yield the cells of each line of a file that is not blank (see ``encode.rows_of``)."""
     try:
         with rows_of(path, schema.skip, schema.separator, schema.encoding) as rows:
-            yield itertools.islice(rows, start, None)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: is damaged ({first_line(error)}); compress it again") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        mark = "comma-separated text" if schema.separator == "," else f"text separated by {schema.separator!r}"
+            yield (row for _, row in rows)
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise DataError(
-            f"{path}: is not {mark} in {schema.encoding.upper()} ({first_line(error)}); save it as that, or let its"
-            ' schema say encoding = "latin-1" or separator = ";"'
+            f"{path}: is not text in {schema.encoding.upper()} separated by {schema.separator!r} ({first_line(error)}); save"
+            ' it as that, or let its schema say encoding = "latin-1" or separator = ";"'
         ) from error
 
 
 def _by_line(table: Table, path: Path, read: Sequence[int], start: int) -> Iterator[Block]:
     """Yield the records of a file from one of them on, by Python's reader."""
     width = len(table.names)
-    with _rows(path, table.schema, start + table.schema.header) as records:
+    with _rows(path, table.schema) as rows:
+        records = enumerate(itertools.islice(rows, start + table.schema.header, None), start)
         while block := list(itertools.islice(records, BLOCK)):
-            full = [(line, row) for line, row in block if len(row) == width]
+            full = [(record, row) for record, row in block if len(row) == width]
             columns = {at: pa.array([row[at] for _, row in full], pa.string()) for at in read}
-            ragged = tuple((line, len(row)) for line, row in block if len(row) != width)
-            yield Block(columns, [line for line, _ in full].__getitem__, ragged)
+            ragged = tuple((record, len(row)) for record, row in block if len(row) != width)
+            yield Block(columns, [record for record, _ in full], ragged)
 
 
 def _by_arrow(table: Table, path: Path, read: Sequence[int]) -> Iterator[Block]:
     """Yield the same by Arrow's; ArrowInvalid where it cannot."""
     names, schema, start = list(map(str, range(len(table.names)))), table.schema, 0
-
-    @functools.lru_cache(maxsize=1)
-    def lines(start: int, count: int) -> list[int]:
-        with _rows(path, schema, start + schema.header) as records:
-            return [line for line, _ in itertools.islice(records, count)]
-
     with arrow_csv.open_csv(
         str(path),
         arrow_csv.ReadOptions(column_names=names, skip_rows_after_names=int(schema.header), block_size=BLOCK_BYTES),
-        arrow_csv.ParseOptions(delimiter=schema.separator, newlines_in_values=True),
+        arrow_csv.ParseOptions(delimiter=schema.separator),
         arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
             strings_can_be_null=False,
@@ -233,28 +220,23 @@ def _by_arrow(table: Table, path: Path, read: Sequence[int]) -> Iterator[Block]:
         ),
     ) as batches:
         for batch in batches:
-            line = functools.partial(lambda first, count, row: lines(first, count)[row], start, len(batch))
-            yield Block(dict(zip(read, batch.columns, strict=True)), line)
+            yield Block(dict(zip(read, batch.columns, strict=True)), range(start, start + len(batch)))
             start += len(batch)
 
 
 def _read_alike(path: Path, schema: Schema) -> bool:
     """Return whether Arrow finds the cells in a file that Python finds, if it finds as many in each line.
 
-    They differ on quotes that stand behind a blank, or close before a cell ends, or never, and on blank lines above the
-    header. Arrow reads one-byte separators, and drops no lines.
+    They may differ on quotes, and on blank lines above the header. Arrow reads one-byte separators, and drops no lines.
     """
     mark = schema.separator
     utf8 = codecs.lookup(schema.encoding).name == "utf-8"
     if schema.skip or not utf8 or not mark.isascii() or mark == " " or path.suffix.lower() == ".gz":
         return False
     with path.open("rb") as stream:
-        if re.match(rb'%b"|(?:%b)?\s*[\r\n]' % (codecs.BOM_UTF8, codecs.BOM_UTF8), stream.read(AT_ONCE)):
-            return False
-        ends = rb"[^\r\n" + re.escape(mark.encode())
-        cells = rb'[^"]++|(?<!%b])"(?:[^"]++|"")*+"(?!%b])|(?<=%b "])"' % (ends, ends, ends)
-        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as body:
-            return body.find(b'"') < 0 or re.fullmatch(rb"(?:%b)*+" % cells, body) is not None
+        begin = stream.read(AT_ONCE)
+        blank = begin.decode(errors="replace").removeprefix("\ufeff")[:1].isspace()
+        return not blank and not any(b'"' in piece for piece in (begin, *iter(lambda: stream.read(AT_ONCE), b"")))
 
 
 # files of columns
@@ -304,16 +286,13 @@ def read_table(
     """
     names, whose = table.names, list[str]()
     left_out, columns = _features(table, label, labelled, units, spare)
-    if table.path is not None:
-        _check_names(table, "add a line of names, or rename those columns")
-    if twice := sorted({name for name in names if names.count(name) > 1}):  # whatever goes by names later would fail
-        raise DataError(f"{table}: has twice the columns {shown(twice)}; rename one of them")
+    _check_names(table, "add a line of names, or rename those columns")
     at_label = names.index(label) if label is not None and labelled else None
 
     def arrays(block: Block) -> list[np.ndarray]:
-        for line, count in block.ragged:
+        for record, count in block.ragged:
             raise DataError(
-                f"{table}: line {line} has {count} cells but the header has {len(names)}; give every line one cell a column"
+                f"{table}: record {record} (from 0) has {count} cells for the {len(names)} columns; correct it"
             )
         if units is not None:
             whose.extend(Cells.of(block.columns[names.index(units)]).records())
@@ -351,16 +330,12 @@ def _numbers(table: Table, block: Block, at: int, of_persons: bool = False) -> n
         mixed = table.is_frame and getattr(table.source[table.source.columns[at]].dtype, "kind", "") == "O"
         return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64 if mixed else None)
     cells = Cells.of(column)
-    if not of_persons and table.path is not None:
-        for row in cells.rows_of(cells.words)[:1]:
-            raise DataError(
-                f"{table}: line {block.line(row)}, column {name!r} holds {cells.text(row)!r}; every cell must be a number,"
-                " or say by `schema` what the columns hold (dpltm datasets schema drafts one)"
-            )
-    elif not of_persons or not is_text(column.type):
+    text = table.path is not None or (of_persons and is_text(column.type))
+    wrong = () if of_persons and text else cells.rows_of(cells.words) if text else range(len(block))
+    for row in wrong[:1]:
         raise DataError(
-            f"{table}: column {name!r} has type {column.type} and holds no numbers; drop it, or say by `schema` what the"
-            " columns hold (dpltm datasets schema drafts one)"
+            f"{table}: record {block.records[row]} (from 0), column {name!r} holds {cells.text(row)!r}, which is no number;"
+            " say by `schema` what the columns hold (dpltm datasets schema drafts one)"
         )
     return cells.numbers
 
@@ -370,34 +345,18 @@ def _features(
 ) -> tuple[list[int], list[int]]:
     """Return the places of row numbers that are left out, and of the columns that are read, but for the label's."""
     names = table.names
-    if not names:
-        raise DataError(f"{table}: is empty; expected a header line and records")
     if label is None and labelled:
-        raise DataError(
-            f"{table}: needs `label` COLUMN to name the label column; it has {shown(names)}{separated(names)}"
-        )
-    if label is not None:
-        table.place(label, "label")
-    if units is not None:
-        table.place(units, "unit_column")
-        _check_no_label(table, units, label)
+        raise DataError(f"{table}: needs `label` COLUMN to name the label column; it has {shown(names)}")
+    for option, name in (("label", label), ("unit_column", units)):
+        if name is not None:
+            table.place(name, option)
+    if units is not None and units == label:
+        raise DataError(f"`unit_column` {units}: {table} has its labels in that column; it has {shown(names)}")
     left_out = [at for at in index_columns(names) if names[at] not in (label, units)]
     read = [at for at, name in enumerate(names) if at not in left_out and name != label and name not in spare]
     if not any(names[at] != units for at in read):
-        but = " but a row number" if left_out else ""
-        raise DataError(f"{table}: has no column of features{but}; it has {shown(names)}")
+        raise DataError(f"{table}: has no column of features; it has {shown(names)}")
     return left_out, read
-
-
-def _check_no_label(table: Table, units: str, label: str | None) -> None:
-    if units == label:
-        raise DataError(f"`unit_column` {units}: {table} has its labels in that column; it has {shown(table.names)}")
-
-
-def separated(header: Sequence[str]) -> str:
-    """Return the end of a message about names that seem to be all in one, by another separator than a comma."""
-    mark = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
-    return f"; where a schema says separator = {json.dumps(mark)}, that is more than one column" if mark else ""
 
 
 def index_columns(header: Sequence[str]) -> list[int]:
@@ -409,13 +368,16 @@ def index_columns(header: Sequence[str]) -> list[int]:
 
 
 def _check_names(table: Table, fix: str) -> None:
-    """Raise DataError for a first line that may be a record, which would be lost. Names may be numbers that count."""
-    numbers = [cell for cell in table.names if as_number(cell) is not None or as_days(cell) is not None]
-    counted = [int(cell) for cell in numbers if cell.isdecimal() and len(cell) < 10]
-    least = 3 if len(numbers) == len(table.names) else 2
-    counts = len(counted) >= least and counted == list(range(counted[0], counted[0] + len(counted)))
-    if numbers and not (counts and len(counted) == len(numbers)):
-        raise DataError(f"{table}: its first line holds {shown(numbers, 2)} where names of columns belong; {fix}")
+    """Raise DataError for a first line that may be a record, which would be lost, and for two columns of one name."""
+    names = table.names
+    if table.path is not None and table.schema.header:
+        numbers = [name for name in names if as_number(name) is not None or as_days(name) is not None]
+        start = int(numbers[0]) if numbers and numbers[0].isdecimal() and len(numbers[0]) < 10 else 0
+        counts = len(names) > 2 and len(numbers) > 1 and numbers == [str(start + at) for at in range(len(numbers))]
+        if numbers and not counts:  # names may be numbers that count
+            raise DataError(f"{table}: its first line holds {shown(numbers, 2)} where names of columns belong; {fix}")
+    if twice := sorted({name for name in names if names.count(name) > 1}):  # whatever goes by names later would fail
+        raise DataError(f"{table}: has twice the columns {shown(twice)}; rename one of them")
 
 
 # tables with a schema
@@ -441,17 +403,15 @@ def read_by_schema(
     schema = table.schema
     if coder is None:
         schema.check_finished()
-    label_cells = None if labels is None else Cells.of_objects(list(labels))
     label = schema.label.name if labelled else None
-    encoder = _Encoder(table, label, units, label_cells, spare, coder)
+    encoder = _Encoder(table, None if labels is not None else label, units, spare, coder)
     x, y, cells, targets = table.joined(list(encoder.read), encoder.arrays)
-    faults = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in encoder.faults.rows()]
-    if faults:
-        more = f"; and {len(faults) - MOST_FAULTS:,} more" if len(faults) > MOST_FAULTS else ""
-        raise DataError(
-            f"{table}: does not fit its schema: {'; '.join(faults[:MOST_FAULTS])}{more} (dpltm datasets schema, with"
-            " this `schema`, shows all)"
-        )
+    if labels is not None:
+        label_cells = Cells.of_objects(list(labels))
+        y = classes_of(schema.label, label_cells, encoder.faults, range(len(label_cells)))
+        targets = label_cells.numbers
+    if encoder.faults:
+        raise DataError(f"{table}: does not fit its schema: {'; '.join([*encoder.faults.values()][:MOST_FAULTS])}")
     return RawSplit(
         x,
         y if labelled else None,
@@ -467,82 +427,45 @@ def read_by_schema(
     )
 
 
-def faults_of(source: Path, schema: Schema, units: str | None = None) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """Return what of a table does not fit a schema, as rows of column, fault and fix; columns still to be found are free.
-
-    And the columns of which most values are outside their bounds.
-    """
-    label = None if schema.labels is None else schema.labels.name
-    encoder = _Encoder(Table(source, schema), label, units, coder=_uncoded)
-    outside = np.zeros(schema.features)
-    records = 0
-    for block in encoder.table.blocks(list(encoder.read)):
-        features = encoder.arrays(block)[0]
-        outside += ((features < 0) | (features > 1)).sum(0)
-        records += len(features)
-    return encoder.faults.rows(), [schema.feature_columns[at].name for at in np.flatnonzero(outside > records / 2)]
-
-
-def _uncoded(_column: Column, cells: Cells, _empty: frozenset[str]) -> np.ndarray:
-    return np.zeros(len(cells))
-
-
-@dataclass
 class _Encoder:
-    """Makes arrays of a table by its schema. Arguments as :func:`read_by_schema`; ``label`` None for records without.
+    """Makes arrays of a table by its schema. Arguments as :func:`read_by_schema`; ``label`` None for records without."""
 
-    Attributes:
-        read: names of the columns that are read, by their places; and
-        columns: but for the label's.
-        faults: what did not fit so far; and
-        whose: whose the records are.
-    """
-
-    table: Table
-    label: str | None
-    units: str | None = None
-    labels: Cells | None = None
-    spare: Sequence[str] = ()
-    coder: Coder | None = None
-    whose: list[str] = field(default_factory=list)
-    _done: int = 0
-
-    def __post_init__(self) -> None:
-        names = self.table.names
-        self.faults = Faults("record" if self.table.is_frame else "line")
-        named_columns = {self.units, *(column.name for column in self.table.schema.columns)}
-        numbers = index_columns(names)
-        self.read = {
-            at: name
-            for at, name in enumerate(names)
-            if name in named_columns or not (at in numbers or name in self.spare)
-        }
-        _check_header(self.table, list(self.read.values()), self.units, self.label is not None and self.labels is None)
-        self.columns = [name for name in self.read.values() if name != self.label]
+    def __init__(
+        self,
+        table: Table,
+        label: str | None,
+        units: str | None,
+        spare: Sequence[str] = (),
+        coder: Coder | None = None,
+    ) -> None:
+        self.table, self.label, self.units, self.coder = table, label, units, coder
+        self.faults, self.whose = Faults(), list[str]()
+        schema = table.schema
+        named_columns = {units, *(column.name for column in schema.columns)}
+        passed = {*index_columns(table.names), *(at for at, name in enumerate(table.names) if name in spare)}
+        self.read = {at: name for at, name in enumerate(table.names) if name in named_columns or at not in passed}
+        _check_header(table, list(self.read.values()), units, label is not None)
+        own = None if schema.labels is None else schema.labels.name
+        self.columns = [name for name in self.read.values() if name != own]
 
     def arrays(self, block: Block) -> list[np.ndarray]:
         """Return features, classes, and all other cells and those of labels as numbers, of some records."""
         schema = self.table.schema
-        empty = frozenset(self.table.schema.missing)
-        for line, count in block.ragged:
+        empty = frozenset(schema.missing)
+        for record, count in block.ragged:
             what = f"{count} cells in place of {len(self.table.names)}"
-            self.faults.add("", what, "give every line one cell a column", int, line)
+            self.faults.add("whole lines", what, "give every record one cell a column", record)
         cells = {name: Cells.of(block.columns[at]) for at, name in self.read.items()}
-        if self.labels is not None and self.label is not None:
-            block_rows = slice(self._done, self._done + len(block))
-            cells[self.label] = replace(self.labels, codes=self.labels.codes[block_rows])
-        self._done += len(block)
         features = [
             self.coder(column, cells[column.name], empty)[:, None]
             if column.wanted and self.coder is not None
-            else encoded(column, cells[column.name], empty, self.faults, block.line)
+            else encoded(column, cells[column.name], empty, self.faults, block.records)
             for column in schema.columns
             if column.features
         ]
-        y = np.zeros(len(block), dtype=np.int64)
-        targets = np.empty(0)
+        y, targets = np.zeros(len(block), dtype=np.int64), np.empty(0)
         if self.label is not None:
-            y = classes_of(schema.label, cells[self.label], self.faults, block.line)
+            y = classes_of(schema.label, cells[self.label], self.faults, block.records)
             targets = cells[self.label].numbers
         if self.units is not None and self.units in cells:
             self.whose += cells[self.units].records()
@@ -554,25 +477,14 @@ def _check_header(table: Table, names: list[str], units: str | None, labelled: b
     """Raise DataError unless a table has the columns of its schema, and the one that says whose each record is."""
     columns = {column.name: column for column in table.schema.columns}
     spare = set() if labelled else {name for name, column in columns.items() if not column.features}
-    own = columns.get(units or "")
     wanted = {*columns, *([units] if units in names else [])}
     for what, faulty in name_faults(wanted, names, spare):
-        record = what == "lacks" and any(as_number(name) is not None for name in names)
-        hint = "; or let the schema say header = false, where the first line is a record" if record else ""
         what = what.replace("those", "its schema")
-        raise DataError(
-            f"{table}: {what} the columns {shown(faulty)}; correct the schema, or the file{hint}{separated(names)}"
-        )
+        raise DataError(f"{table}: {what} the columns {shown(faulty)}; correct the schema, or the file")
     if units is not None and labelled:
         table.place(units, "unit_column")
-        _check_no_label(table, units, units if own is not None and own.kind == "label" else None)
-    if own is not None and own.features and own.kind != "label":
-        raise DataError(f'`unit_column` {units}: is a feature by the schema; give that column kind "ignored"')
-
-
-def column_names(path: Path, schema: Schema | None = None) -> list[str]:
-    """Return the names of the columns of a table; a schema may say them."""
-    return Table(path, schema or NO_SCHEMA).names
+    if units in columns and columns[units].kind != "ignored":
+        raise DataError(f'`unit_column` {units}: has another use by the schema; give that column kind "ignored"')
 
 
 def column_texts(path: Path, name: str, schema: Schema | None = None) -> list[str]:
@@ -623,25 +535,30 @@ def draft(
         separator = _separator(path)
         above = replace(above, separator=separator, decimal="," if separator == ";" else ".")
     table = Table(path, above)
-    names = _checked_names(table)
-    kinds = _kinds(path)
+    names, kinds = table.names, _kinds(path)
+    _check_names(table, "say `no_header` where that is a record, or rename those columns")
+    row_numbers = index_columns(names)
+    if len(names) < 2 or not all(name or at in row_numbers for at, name in enumerate(names)):
+        raise DataError(f"{table}: has {shown(names) or 'nothing'} for a header; name each of two columns or more")
     for name, option in ((label, "label"), (units, "unit_column")):
         if name is not None:
             table.place(name, option)
     columns = {column.name: column for column in above.columns}
     if strange := sorted(set(columns) - set(names)):
         raise DataError(f"{path}: lacks the columns {shown(strange)} of the schema; it has {shown(names)}")
-    own = None if above.labels is None else above.labels.name
-    if label is not None and own not in (None, label):
-        raise DataError(f"`label` {label}: the schema says that {own!r} is the label; leave one of them out")
+    if label is not None and above.labels is not None and above.labels.name != label:
+        raise DataError(f"`label` {label}: the schema says that {above.labels.name!r} is the label; leave one out")
     for at, name in enumerate(names):
-        if name == label and own is None:
+        if name == label and above.labels is None:
             columns[name] = label_column(name, classes, target)
-        elif name not in columns and (name == units or at in index_columns(names) or name.lower() in ROW_IDS):
+        elif name not in columns and (name == units or at in row_numbers or name.lower() in ROW_IDS):
             columns[name] = Column(name, "ignored")
         columns.setdefault(name, Column(name, kinds.get(name, UNKNOWN), wanted=True))
-    marked = (replace(columns[name], decimal=above.decimal, thousands=above.thousands) for name in names)
-    return replace(above, columns=tuple(marked), text="")
+    return replace(above, columns=tuple(replace(columns[name], decimal=above.decimal) for name in names), text="")
+
+
+_SPELLED = r"^[+-]?([€$£]?\s*\d[\d.,]*\s*[%€$]?|\d{1,2}[./-]\d{1,2}[./-](\d{2}|\d{4}))$"
+"""Numbers and dates, also as a draft does not read them."""
 
 
 def check_spelling(path: Path, schema: Schema) -> None:
@@ -649,30 +566,25 @@ def check_spelling(path: Path, schema: Schema) -> None:
 
     It looks at records, as refusals may; more than half of them must speak for it. A column of known words is left alone.
     """
-    point, other = schema.decimal, "." if schema.decimal == "," else ","
-    marks = f"separator = {json.dumps(schema.separator)} and decimal = {json.dumps(other)}"
-    ways = {
-        rf"\d{{1,3}}([{other}]\d{{3}})+([{point}]\d*)?": f'numbers as 1{other}000; write thousands = "{other}" above all in',
-        rf"\d+[{other}]\d+": f"numbers as 1{other}5, not 1{point}5; write {marks} into",
-        r"[\d.,]+\s*[%€$]": 'numbers with a sign behind; write kind = "?" and suffix = "%" for that column into',
-        r"[€$£]\s*[\d.,]+": 'numbers with a sign in front; correct the file, or write kind = "ignored" into',
-        r"\d{1,2}[./-]\d{1,2}[./-](\d{2}|\d{4})": 'dates, not as 2024-12-31; correct them, or write kind = "ignored" into',
-    }
-    table, records, times = Table(path, schema), 0, Counter[tuple[str, str]]()
+    table, records, read, unread = Table(path, schema), 0, Counter[str](), Counter[str]()
     likely = (UNKNOWN, "number", "date") if suffix_of(path) == ".csv" else ()  # elsewhere types say what is a number
     wanted = {at: column for at, column in enumerate(schema.columns) if column.wanted and column.kind in likely}
     for block in table.blocks(list(wanted)) if wanted else ():
         records += len(block)
         for at, column in wanted.items():
-            drafted = f"{written(*column.marks[1:]).pattern}\\s*{re.escape(column.suffix)}"
-            for way, pattern in {"": drafted, **dict(zip(ways, ways, strict=True))}.items():
-                spelled = pc.match_substring_regex(block.columns[at], rf"^\s*[+-]?({pattern})\s*$")
-                times[column.name, way] += pc.sum(spelled).as_py() or 0
-    for column in wanted.values():
-        way = max(ways, key=lambda way: times[column.name, way])
-        if times[column.name, way] > max(times[column.name, ""], records / 2):
-            words = 'a `schema`, or kind = "category" and values = "private" where they are words'
-            raise DataError(f"{path}: column {column.name!r} writes {ways[way]} {words}")
+            cells = Cells.of(block.columns[at])
+            numbers = ~np.isnan(cells.parsed(replace(column, kind="number")))
+            spelled = pc.match_substring_regex(cells.values, _SPELLED).to_numpy(zero_copy_only=False)
+            times = np.bincount(cells.codes, minlength=len(numbers))
+            read[column.name] += int(times[numbers].sum())
+            unread[column.name] += int(times[spelled & ~numbers].sum())
+    for name, count in unread.items():
+        if count > max(read[name], records / 2):
+            raise DataError(
+                f"{path}: column {name!r} holds numbers or dates in a form that is not read; write 1{schema.decimal}5 and"
+                ' 2024-12-31, say separator and decimal in a `schema`, or there kind = "ignored", or kind = "category" and'
+                ' values = "private"'
+            )
 
 
 def read_off(path: Path, schema: Schema, declared: Sequence[str] = ()) -> Schema:
@@ -685,14 +597,19 @@ def read_off(path: Path, schema: Schema, declared: Sequence[str] = ()) -> Schema
     names = table.names
     times: dict[str, Counter[str]] = {name: Counter() for name in names}
     for block in table.blocks(range(len(names))):
-        for line, width in block.ragged:
-            raise DataError(f"{path}: line {line} has {width} cells in place of {len(names)}; correct it")
+        for record, width in block.ragged:
+            raise DataError(f"{path}: record {record} (from 0) has {width} cells for {len(names)} columns; correct it")
         for at, column in block.columns.items():
             cells = Cells.of(column)
             counts = np.bincount(cells.codes, minlength=len(cells.texts)).tolist()
             for text, number in zip(cells.texts, counts, strict=True):
                 times[names[at]][text] += number
-    columns = (_read_off(column, times[column.name], column.name in declared) for column in schema.columns)
+    columns = (
+        _label_read_off(column, times[column.name])
+        if column.kind == "label"
+        else _read_off(column, times[column.name], column.name in declared)
+        for column in schema.columns
+    )
     return replace(schema, columns=tuple(columns))
 
 
@@ -701,25 +618,8 @@ def public_records(path: Path, schema: Schema) -> Dataset:
     free = (
         Column(column.name, "label" if column.kind == "label" else UNKNOWN, wanted=True) for column in schema.columns
     )
-    return settle(stem_of(path), read_by_schema(Table(path, replace(schema, columns=tuple(free))), coder=_uncoded))
-
-
-def _checked_names(table: Table) -> list[str]:
-    """Return the names of columns; DataError unless each of several has one of its own."""
-    lacking = "name of its own for each column"
-    names = table.names
-    if table.path is not None:
-        lacking = "header with a name for each column; say `no_header`, or name them"
-        if table.schema.header:
-            _check_names(table, "say `no_header` where that is a record, or rename those columns")
-    spare = index_columns(names)
-    if twice := [name for name, times in Counter(names).items() if times > 1 and name]:
-        raise DataError(f"{table}: has several columns of one name: {shown(twice)}; rename them")
-    if not names or not all(name or at in spare for at, name in enumerate(names)):
-        raise DataError(f"{table}: has no {lacking}")
-    if len(names) == 1:
-        raise DataError(f"{table}: has one column alone; records have a label, and something that it is learned from")
-    return names
+    table = Table(path, replace(schema, columns=tuple(free)))
+    return settle(stem_of(path), read_by_schema(table, coder=lambda _, cells, __: np.zeros(len(cells))))
 
 
 def _separator(path: Path) -> str:
@@ -737,11 +637,16 @@ def _kinds(path: Path) -> dict[str, str]:
     """Return kinds by the types of columns, where a file has them: no value is looked at."""
     if suffix_of(path) == ".csv":
         return {}
-    kinds = {"number": is_numeric, "category": lambda kind: is_text(kind) or pa.types.is_boolean(kind)}
-    kinds["date"] = lambda kind: pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    kinds = {
+        "number": (is_numeric,),
+        "category": (is_text, pa.types.is_boolean),
+        "date": (pa.types.is_date, pa.types.is_timestamp),
+    }
     with record_batches(path) as (schema, _):
         types = zip(schema.names, schema.types, strict=True)
-        return {name: kind for name, type_ in types for kind, is_kind in kinds.items() if is_kind(type_)}
+        return {
+            name: kind for name, type_ in types for kind, tests in kinds.items() if any(test(type_) for test in tests)
+        }
 
 
 NEARLY = 0.95
@@ -752,48 +657,43 @@ _IDENTIFIER = re.compile(r"(.*[\W_])?(id|uuid|guid)|index|.*[a-z]Id", re.IGNOREC
 
 def _read_off(column: Column, times: Counter[str], declared: bool) -> Column:
     """Return a column with what is still to be found, by how often each cell is there."""
-    cells = sorted(cell for cell in times if cell not in MISSING)
-    if column.kind == "label":
-        return _label_read_off(column, cells, times)
     if not column.wanted:
         return column
-    words = tuple((cell,) for cell in cells)
+    cells = sorted(cell for cell in times if cell not in MISSING)
     distinct = len(cells) >= NEARLY * sum(times[cell] for cell in cells)
-    is_identifier = _IDENTIFIER.fullmatch(column.name) is not None
-    all_digits = all(cell.isdecimal() for cell in cells)
-    if not declared and len(cells) > FEW and (is_identifier or (distinct and all_digits)):
+    numbered = distinct and all(cell.isdecimal() for cell in cells)
+    if not declared and len(cells) > FEW and (numbered or _IDENTIFIER.fullmatch(column.name)):
         return Column(column.name, "ignored")
     base = replace(column, wanted=False, missing=len(cells) < len(times))
-    for kind, parse in (("number", lambda cell: as_number(cell, *column.marks)), ("date", as_days)):
+    for kind, parse in (("number", lambda cell: as_number(cell, column.decimal)), ("date", as_days)):
         values = [value for value in map(parse, cells) if value is not None and math.isfinite(value)]
         has_others = len(values) < len(cells)
         if values and (column.kind == kind or (column.kind == UNKNOWN and not has_others)):
             bounds = min(values), max(values) if max(values) > min(values) else min(values) + 1
             return replace(base, kind=kind, bounds=bounds, missing=base.missing or has_others, other=has_others)
     if len(cells) <= FEW or column.kind == "category":
-        return replace(base, kind="category", other=True, values=words)
+        return replace(base, kind="category", other=True, values=tuple((cell,) for cell in cells))
     if distinct:
         return Column(column.name, "ignored")  # each has its own, as an id
     return replace(base, kind="hashed", buckets=FEW)
 
 
-def _label_read_off(column: Column, cells: list[str], times: Counter[str]) -> Column:
+def _label_read_off(column: Column, times: Counter[str]) -> Column:
     """Return the column of labels with its classes and their shares, which nobody else may have said."""
     if column.is_target or column.shares:
         return column
-    if not column.values and len(cells) > FEW and all(as_number(cell, *column.marks) is not None for cell in cells):
+    cells = sorted(cell for cell in times if cell not in MISSING)
+    if not column.values and len(cells) > FEW and all(as_number(cell, column.decimal) is not None for cell in cells):
         raise DataError(
-            f"`label` {column.name}: holds {len(cells):,} different numbers; where they are to be predicted as numbers, give"
-            " their public range by `target_bounds` LO,HI, or else name the `classes`"
+            f"`label` {column.name}: holds {len(cells):,} different numbers; give their public range by `target_bounds`"
+            " LO,HI, or name the `classes`"
         )
     values = column.values or tuple((cell,) for cell in cells)
     counts = [sum(times[cell] for cell in spellings) for spellings in values]
     if len(values) < 2 or not all(counts):
-        what = (
-            f"no record is of class {values[counts.index(0)][0]!r}"
-            if len(values) > 1
-            else "all records are of one class"
+        lacking = shown([spellings[0] for spellings, count in zip(values, counts, strict=True) if not count])
+        raise DataError(
+            f"`label` {column.name}: has no record of {lacking or 'a second class'}; take some of every class"
         )
-        raise DataError(f"`label` {column.name}: {what}, so its public share is 0 or 1; take records of every class")
     shares = tuple(max(round(count / sum(counts), 6), 1e-6) for count in counts)
     return replace(column, wanted=False, values=values, shares=shares)

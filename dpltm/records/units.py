@@ -60,22 +60,19 @@ def checked_units(raw: RawSplit, rows: np.ndarray | slice = slice(None)) -> np.n
         raise DataError(f"{where}: a {RECORD} is no person; call the column otherwise, by whom it names")
     if values.dtype == object and values.ndim == 1:  # as a column of pandas has them
         values = np.array([text_of(owner) or "" for owner in values], dtype=str)
-    if values.dtype.kind not in "iuUSf":
-        raise DataError(f"{where} has dtype {values.dtype}; give whole numbers or texts, one value a person")
-    if values.shape != (len(raw.x),):
-        raise DataError(f"{where} has shape {values.shape}; expected ({len(raw.x)},), one value for each record")
+    if values.dtype.kind not in "iuUSf" or values.shape != (len(raw.x),):
+        raise DataError(
+            f"{where} has dtype {values.dtype} and shape {values.shape}; give a whole number or text for each record"
+        )
     distinct, codes = np.unique(values[rows], return_inverse=True)
     cells = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in distinct.tolist())
     names = list(map(whose, cells))
-    holes = [number for number, name in enumerate(names) if name.lower() in _HOLES]
-    for name in names:
-        if as_number(name) is not None and not _WHOLE.fullmatch(name) and name.lower() not in _HOLES:
-            raise DataError(f"{where} holds {name!r:.40}, a number that is not whole; give whole numbers or texts")
-    if holes:
-        record = int(np.flatnonzero(np.isin(codes, holes))[0])
-        raise DataError(
-            f"{where} says nobody at record {record} (counted from 0); say whose it is, or leave the record out"
-        )
+    for place, name in enumerate(names):
+        hole = name.lower() in _HOLES
+        if hole or (as_number(name) is not None and not _WHOLE.fullmatch(name)):
+            record = int(np.argmax(codes == place))
+            what = "says nobody" if hole else f"holds {name!r:.40}, a number that is not whole,"
+            raise DataError(f"{where} {what} at record {record} (counted from 0); give whole numbers or texts")
     return np.array(names)[codes]
 
 
@@ -112,17 +109,6 @@ def places_of_persons(rows: Rows, slots: int) -> list[np.ndarray]:
     assert rows._units is not None
     order, row, _ = in_slots(np.unique(rows._units, return_inverse=True)[1], rows.public_hashes(), slots)
     return np.split(order, np.flatnonzero(np.diff(row)) + 1)
-
-
-def _check_slots(units: int, slots: int, values: int) -> None:
-    """Raise DataError for slots out of range, or for more, each of so many values, than any memory holds."""
-    if not 1 <= slots <= MAX_SLOTS:
-        raise DataError(f"`per_unit` {slots}: is not between 1 and {MAX_SLOTS:,}")
-    if units * slots * values > MAX_VALUES:
-        raise DataError(
-            f"`per_unit` {slots}: {units:,} users with so many records of {values:,} values each are more than the"
-            f" {MAX_VALUES:,} values that are taken; pass a smaller `per_unit`"
-        )
 
 
 def _slotted(split: Split, units: np.ndarray, hashes: np.ndarray, slots: int) -> Split:
@@ -166,10 +152,11 @@ def at_unit(dataset: Dataset, per_unit: int | None) -> Dataset:
             "`unit_column`: takes every record of a person; places part them, so give a fraction as `subset`"
         )
     if count < 2:
+        raise DataError(f"`unit_column`: all records of {dataset.name} are of one person; give those of several")
+    if not 1 <= slots <= MAX_SLOTS or count * slots * math.prod(dataset.train.shape) > MAX_VALUES:
         raise DataError(
-            f"`unit_column`: all records of {dataset.name} are one person's, so nothing can be learned of many"
+            f"`per_unit` {slots}: must be 1 to {MAX_SLOTS:,}, and fewer where persons or features are many"
         )
-    _check_slots(count, slots, math.prod(dataset.train.shape))
     declared = dataset.records_origin == "declared"
     return replace(
         dataset,

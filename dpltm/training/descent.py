@@ -178,7 +178,7 @@ class SampleSums:
             assert sample is not None
             failed = self._fails(self._batches(*sample))
         else:
-            failed = self._ranks.any(self._share_fails(self._ranks, self._exact, *_heard(self._ranks, sample)))
+            failed = any(self._ranks.gather(self._share_fails(self._ranks, self._exact, *_heard(self._ranks, sample))))
             if not failed:
                 self._ranks.reduce(self._exact.parts)
             if self._ranks.first:

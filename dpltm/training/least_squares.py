@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.features.feature_map import CENTRE, FeatureMap, SplineMap
+from dpltm.features.feature_map import CENTRE, PAIRS, FeatureMap, SplineMap
 from dpltm.features.inputs import check_quantities
 from dpltm.features.normalisation import NORM, noisy_sum
 from dpltm.filters.descriptor import CLIP_NORM
@@ -182,7 +182,8 @@ def with_room(dataset: Dataset) -> Dataset:
     feature_map = dataset.feature_map
     if not isinstance(feature_map, SplineMap):
         return dataset
-    return replace(dataset, feature_map=feature_map.with_slots(len(screened(feature_map, dataset.classes))))
+    slots = min(len(screened(feature_map, dataset.classes)), PAIRS)
+    return replace(dataset, feature_map=replace(feature_map, slots=slots))
 
 
 def from_public(dataset: Dataset, opened: Arrays, seed: int) -> Dataset:

@@ -85,11 +85,6 @@ class Ranks:
         """Sum over all ranks, in place; on rank 0 alone."""
         return self._carry(values, lambda carried: group.reduce(carried, 0))
 
-    def any(self, flag: bool) -> bool:
-        """Tell whether it holds on any rank."""
-        count = torch.tensor([int(flag)], device=self._words)
-        return bool(self._carry(count, group.all_reduce).item())
-
     # words
 
     def tell(self, body: Any = None) -> Any:

@@ -93,7 +93,7 @@ def evaluate(
     if by is not None:
         check_column(dataset, by)
     test = network_inputs(dataset.test, dataset, services)
-    ledger.exclude(dataset)
+    ledger.declare_once(*ledger.apart(dataset))
     stored = dataset.test.open(ledger.declared_test(dataset)).x
     groups = None if by is None else subgroups_of(dataset, stored, by)
     x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)

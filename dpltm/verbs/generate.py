@@ -91,8 +91,7 @@ class Generation:
 
     def account(self, lineage: Lineage) -> Account:
         """Return what counts with a lineage."""
-        book = self.ledger.book
-        return book.own_account(lineage) if self.own else book.account(lineage)
+        return self.ledger.book.account(lineage, own=self.own)
 
     def priced(self) -> dict[str, Any]:
         """Return what would be made, and what it would cost; refuse what cannot be trained."""

@@ -26,7 +26,7 @@ from dpltm.options import arguments
 from dpltm.options.train import LoopOptions, TrainOptions
 from dpltm.privacy.account import Planned, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
-from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, begun_again_by, reading
+from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, reading
 from dpltm.privacy.checks import PER_UNIT, check_delta_of
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
@@ -35,9 +35,9 @@ from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.release import Once, Paid, hand_out, handed_out, pay
 from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
-from dpltm.records.arrays import as_array, check_no_loader
 from dpltm.records.batches import Records
 from dpltm.records.dataset import RawSplit
+from dpltm.records.load import as_array, check_no_loader
 from dpltm.records.notes import persons_note, shares_notes
 from dpltm.records.scaling import affine, prepare, unscale
 from dpltm.records.split import LabelForm, Rows
@@ -151,7 +151,6 @@ def check_type(name: str, value: object) -> None:
 
 
 def _check_classes(y: Tensor | np.ndarray, classes: int) -> None:
-    """Raise InputError for labels that have no weight."""
     labels = torch.as_tensor(y)
     are_classes = labels.ndim == 1 and not labels.dtype.is_floating_point and labels.dtype != torch.bool
     if not are_classes or not bool(((labels >= 0) & (labels < classes)).all()):
@@ -490,7 +489,7 @@ class PrivateLoop:
             InputError: the loop has no ``save_every``, or has not begun.
         """
         if self.settings.save_every is None or not self._state.begun:
-            raise InputError("`state_dict`: is that of a loop that has `save_every` and has begun")
+            raise InputError("`state_dict`: only a loop that has `save_every` and has begun has one")
         return {
             "of": dict(self._facts),
             "id": self.entry.id,
@@ -510,7 +509,7 @@ class PrivateLoop:
         """
         if self._state.begun or self.settings.save_every is None:
             raise InputError("`state_dict`: goes into a loop that has `save_every` and has not begun")
-        with self._lock, begun_again_by("make a loop that pays anew"):
+        with self._lock:
             with reading():
                 begun = Checkpoint("a state", {"of": dict(state["of"]), "id": state["id"]})
                 step, weights, tensors = int(state["step"]), str(state["weights"]), state["gradients"]
@@ -563,14 +562,10 @@ class PrivateLoop:
                 no classes for class numbers, or something else for made-up records than behind ``bounds`` and ``inputs``.
         """
         state = self._state
-        if not (state.ended and self._ranks.first):
+        if not self._ranks.first or state.ended != self._weights_id():
             raise InputError(
-                f"`finish`: the loop has not ended here ({state.taken} of {len(self)} gradients were taken); iterate to its"
-                " end, and finish it on rank 0"
-            )
-        if state.ended != self._weights_id():
-            raise InputError(
-                "`model`: its weights are not those that it had when the loop ended; whatever was done since is in no ledger"
+                f"`finish`: the loop has not ended here ({state.taken} of {len(self)} gradients were taken), or the weights"
+                " of `model` were changed since, which is in no ledger; iterate to its end on rank 0, and finish it then"
             )
         terms, (x, y), plan = self.settings, self.records, self.gradients.plan
         dtype = (x[:0] if isinstance(x, Tensor) else torch.from_numpy(x[:0].copy())).dtype

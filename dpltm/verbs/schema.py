@@ -287,15 +287,11 @@ def find_columns(
     if len(largest) > MOST_NAMES:  # of noisy counts, so it costs nothing
         least = max(least, largest[MOST_NAMES - 1])
     columns = []
-    for column, (_, met, _), *released in zip(
+    for column, (_, met, _), cells, name_counts, groups in zip(
         query.columns, counts, noisy[::3], noisy[1::3], noisy[2::3], strict=True
     ):
-        (cells, name_counts, groups), spelled = released, list(names.get(column.name, {}))
-        words = {
-            spelled[code]: count
-            for code, count in zip(np.flatnonzero(met), name_counts, strict=True)
-            if count >= least
-        }
+        spelled = np.array(list(names.get(column.name, {})), dtype=object)[np.flatnonzero(met)]
+        words = {word: float(count) for word, count in zip(spelled, name_counts, strict=True) if count >= least}
         columns.append(_found_column(column, cells / WEIGHT, groups / WEIGHT, words, noise_std / WEIGHT))
     return tuple(columns)
 
@@ -309,34 +305,24 @@ def _found_column(
         cells, groups: noisy counts of its intervals, and of groups of them; ``noise_std`` is that of each.
         words: those of the names that are kept.
     """
-    total = float(sum(words.values()))
+    total = sum(words.values())
     spelled = tuple((word,) for word in sorted(words))
     if column.kind == "label":  # all counts are above the threshold, so positive
-        shares = tuple(max(round(float(words[word]) / total, 4), 1e-4) for word in sorted(words))
+        shares = tuple(max(round(words[word] / total, 4), 1e-4) for word in sorted(words))
         return (replace(column, values=spelled, shares=shares, wanted=False) if len(spelled) > 1 else column), 0.0
-    likely = Column(column.name, "ignored")
-    most = 0.0
-    outside = 0.0  # of which nothing is known is no feature
     finished = replace(column, missing=True, other=True, wanted=False)
+    candidates = [(0.0, Column(column.name, "ignored"), 0.0)]  # of which nothing is known is no feature
     for histogram in histograms_of(column):
         part_cells, cells = np.split(cells, [histogram.sizes.sum()])
         part_groups, groups = np.split(groups, [len(histogram.sizes)])
-        mass, bounds, share = histogram.range(part_cells, part_groups, noise_std)
-        if mass > most:
-            numbers = histogram.kind == "number"
-            bounds = _from_zero(*bounds) if numbers and not column.log else bounds
-            suffix = column.suffix if numbers else ""
-            likely = replace(finished, kind=histogram.kind, suffix=suffix, bounds=bounds)
-            most = mass
-            outside = share
-    if total > most:
-        return replace(finished, kind="category", values=spelled, suffix=""), 0.0
+        mass, (low, high), outside = histogram.range(part_cells, part_groups, noise_std)
+        if histogram.kind == "number" and not column.log:
+            # from 0 on, where that takes an eighth of the width at most: smaller numbers are inside for nothing
+            low, high = 0.0 if 0 < 8 * low <= high else low, 0.0 if 0 < -8 * high <= -low else high
+        candidates.append((mass, replace(finished, kind=histogram.kind, bounds=(low, high)), outside))
+    candidates.append((total, replace(finished, kind="category", values=spelled), 0.0))
+    _, likely, outside = max(candidates, key=lambda candidate: candidate[0])  # the first of equals
     return likely, outside
-
-
-def _from_zero(low: float, high: float) -> tuple[float, float]:
-    """Return bounds from 0 on, where that takes an eighth of their width at most: smaller numbers are inside for nothing."""
-    return (0.0 if 0 < 8 * low <= high else low), (0.0 if 0 < -8 * high <= -low else high)
 
 
 # tables and releases
@@ -372,7 +358,7 @@ def load_unfinished(
             raise DataError("`private`: nothing in this schema is private; leave `private` out")
         hold_out = parse_fraction(test)
         if test is not None and hold_out is None:
-            raise DataError(f"`test` {test}: is the part that the training holds out, such as 0.2; leave a file out")
+            raise DataError(f"`test` {test}: give the part that the training holds out, such as 0.2, and no file")
         records, coder = Declared(records=records).records, Coder()
         raw = read_by_schema(Table(path, schema), units, coder=coder)
     dataset = take_part(settle(stem_of(path), raw, hold_out=hold_out), subset, records, False)
@@ -402,12 +388,6 @@ class FoundSchema:
     text: str
 
 
-ALL_OF_IT = (
-    "no part of the file is held out, so no later command can measure on one exactly; `test` 0.2 leaves a fifth out"
-)
-"""Said of a schema that is found in all records."""
-
-
 def find_schema(
     table: Unfinished, options: FindOptions, ledger: Ledger, progress: Progress, *, dry_run: bool = False
 ) -> FoundSchema:
@@ -417,33 +397,30 @@ def find_schema(
         dry_run: price it alone.
 
     Raises:
-        InputError: options out of range, or what is found might make a schema that is too large to be read.
+        InputError: delta is out of range, or it would be paid for in vain.
         BudgetError: a budget in the ledger does not allow it.
     """
-    if options.private is None:
-        raise InputError("`private` is missing: what finding bounds and values may spend, such as 0.2")
     check_delta(options.delta, table.dataset)
     progress.say(f"calibrating noise to epsilon {options.private:g} at delta {options.delta:g}")
     found_columns: tuple[tuple[Column, float], ...] = ()
+    lineage = NO_LINEAGE
     if dry_run:
         release = _release(table, options, ledger, ledger.book, progress)
-        lineage = NO_LINEAGE
-        entry = release.entry
         account = price(release, ledger.book)
+        (histograms,) = release.entry.of(GaussianRelease)
     else:
         paid = pay(lambda book, _: _release(table, options, ledger, book, progress), ledger)
-        entry = paid.entry
-        account = paid.account
-        lineage = paid.lineage
+        account, lineage = paid.account, paid.lineage
+        (histograms,) = paid.entry.of(GaussianRelease)
         found_columns = next(paid.values)
     by_name = {column.name: column for column, _ in found_columns}
     columns = tuple(by_name.get(column.name, column) for column in table.schema.columns)
-    (histograms,) = entry.of(GaussianRelease)
     query = ColumnQuery(table.schema.wanted, histograms.adjacency)
-    notes = [*public_input_notes(table.dataset), *unit_notes(table.dataset)]
-    notes += [] if table.dataset.test is not None else [ALL_OF_IT]
     rarest, _, told = query.sure(histograms.noise_std, NAMES_DELTA * options.delta)
-    notes.append(told)
+    notes = [*public_input_notes(table.dataset), *unit_notes(table.dataset), told]
+    if table.dataset.test is None:
+        part = "no part of the file is held out, so no later command can measure on one exactly"
+        notes.append(f"{part}; `test` 0.2 leaves a fifth out")
     return FoundSchema(
         histograms,
         statement(account, delta=options.delta, adjacency=histograms.adjacency, notes=notes),
@@ -459,13 +436,12 @@ def _release(
 ) -> Once[tuple[tuple[Column, float], ...]]:
     """Return the release, calibrated to what a ledger leaves of the budget; refused where it would be paid for in vain."""
     adjacency = cast(Adjacency, options.adjacency)
-    lineage = table.schema.lineage
     query = ColumnQuery(table.schema.wanted, adjacency)
     delta = NAMES_DELTA * options.delta
     lone = (Guarantee(LEAST, delta, adjacency=adjacency),) if query.lone_names else ()
     alone = NoisySgd(1.0, 1, 1.0, query.sensitivity, adjacency=adjacency)
     part = ledger.part(table.dataset)
-    beside = Planned(book.account(lineage), part, lone)
+    beside = Planned(book.account(table.schema.lineage), part, lone)
     noise = calibrate_noise(cast(float, options.private), options.delta, alone, beside).noise_multiplier
     histograms = GaussianRelease(noise, query.sensitivity, adjacency=adjacency)
     words = f"histograms of {len(query.columns)} column{'s' * (len(query.columns) > 1)} for a schema"
@@ -481,23 +457,23 @@ def _release(
     progress.say(told)
     if rarest is not None and table.schema.label.wanted and rarest > max(RAREST * records, FEWEST):
         raise InputError(
-            f"`classes` is missing: at this epsilon a class with under {rarest:,} of the {records:,} rows that"
-            f" count ({rarest / records:.1%}) may not be found, and would be paid for in vain; name all classes, such as"
-            " no,yes, or the range of a number to predict by `target_bounds`, or raise `private`"
+            f"`classes` is missing: at this epsilon a class with under {rarest:,} of {records:,} rows may not be found, and"
+            " would be paid for in vain; name all classes, give `target_bounds` of a number, or raise `private`"
         )
 
     def columns_found(secret: Secret) -> tuple[tuple[Column, float], ...]:
         x = table.dataset.train.open(secret).x
-        wanted = [column.wanted for column in table.schema.feature_columns]
-        codes = x.reshape(len(x), -1)[:, wanted]  # a person has one row
-        source = KeyedSource(secret.child("noise"))
-        return find_columns(query, codes, table.names, histograms.noise_std, delta, source)
+        codes = x.reshape(len(x), -1)[
+            :, [column.wanted for column in table.schema.feature_columns]
+        ]  # a person has one row
+        noise = KeyedSource(secret.child("noise"))
+        return find_columns(query, codes, table.names, histograms.noise_std, delta, noise)
 
-    return Once(entry, lineage, columns_found)
+    return Once(entry, table.schema.lineage, columns_found)
 
 
 def _check_size(schema: Schema, entry: Entry) -> None:
-    """Refuse where what is found might make a schema too large to be read."""
+    """Raise InputError where what is found might make a schema too large to be read."""
     columns = [Column(column.name, "ignored") if column.wanted else column for column in schema.columns]
     names = MOST_NAMES if any(map(is_named, schema.wanted)) else 0
     size = len(schema_text(schema, columns, NO_LINEAGE, FOUND).encode()) + names * NAME_BYTES + ENTRY_BYTES
@@ -505,7 +481,6 @@ def _check_size(schema: Schema, entry: Entry) -> None:
     features = sum(column.features for column in columns) + names + 2 * len(schema.wanted)
     if size > MAX_BYTES or features > MAX_FEATURES:
         raise InputError(
-            "`private`: what is found might make a schema too large to be read"
-            f" ({size:,} of {MAX_BYTES:,} bytes, {features:,} of {MAX_FEATURES:,} features); list fewer values, or"
-            " shorter ones, in the draft"
+            f"`private`: what is found might make a schema too large to be read ({size:,} bytes, {features:,} features)"
+            "; list fewer values, or shorter ones, in the draft"
         )

@@ -108,7 +108,7 @@ def train_start(
     start = trained.start
     diverged = [DIVERGED] if has_diverged(start.model, start.spec) else []
     notes = [*([OWN_NOTE] if own else []), *drawn.notes, *diverged]
-    account = ledger.book.own_account(paid.lineage) if own else paid.account
+    account = ledger.book.account(paid.lineage, own=True) if own else paid.account
     return Run(
         trained.to_json(gradients.gradients.kernels),
         start.model,
@@ -271,7 +271,7 @@ def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset)
     """Return options with what follows from public facts where nobody said it: step sizes, and whether to centre."""
     one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2 and not start.unprotected
     # what stands in front of values without an order is good for tables; whether columns have names makes no difference
-    table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.base.takes == "any")
+    table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.base.takes_any)
     metric = options.metric or (METRICS if dataset.target is None else TARGET_METRICS)[0]
     schedule, centre = "constant", options.centre
     if options.head != LEAST_SQUARES and one_layer and table and options.optimizer in ("sgd", "momentum"):
@@ -488,7 +488,7 @@ def plan(settled: TrainingPlan, book: Book, *, entered: Entry | None = None, own
         own: whether the epsilon that is asked for is that of its own lineage alone, as of a trial of a sweep.
     """
     options, draft, live = settled.options, settled.mechanism, settled.start.mask.live
-    account = book.own_account(settled.lineage) if own else book.account(settled.lineage)
+    account = book.account(settled.lineage, own=own)
     counts: tuple[Guarantee, ...]
     if entered is not None:  # its noise, beside everything else as it is asked for now: the door compares the two
         before_steps, counts = head.releases_of(entered.of(GaussianRelease), settled.dataset), entered.of(Guarantee)

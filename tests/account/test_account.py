@@ -405,7 +405,6 @@ def test_entries_get_id_home_population_and_place(shelf):
         replace(DRAFT, kind="gift"),
         replace(DRAFT, part=Part("table\x00")),
         replace(DRAFT, mechanisms=[NOISE]),
-        replace(DRAFT, mechanisms=(RandomizedResponse(epsilon=1.0, categories=2.5),)),
         replace(DRAFT, day=20261126),
     ],
 )

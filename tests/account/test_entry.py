@@ -264,7 +264,7 @@ def test_words_of_a_part_name_its_range():
     assert str(ranged(0, HALF)) == "table[0.0:0.5]"
     assert str(ranged(HASHES // 8, HASHES, "person")) == "table[0.125:1.0]"
     assert str(ranged(3, END, "place")) == "table[3:]"
-    assert str(ranged(0, HALF).whole) == "table"
+    assert str(Part("table")) == "table"
     assert {item.name for item in fields(Part)} == {"name", "snapshot", "columns", "cut", "start", "stop"}
 
 

@@ -492,7 +492,7 @@ def test_facts_that_differ_are_named(tmp_path):
 def test_records_without_a_snapshot_do_not_go_on(tmp_path):
     ledger, keeper = open_ledger(tmp_path / "l.jsonl"), Kept(tmp_path / "k")
     pay(planned(snapshot=None), ledger, keeper)
-    assert "nothing says" in refused(pay, planned(snapshot=None), ledger, keeper)
+    assert "other settings or records" in refused(pay, planned(snapshot=None), ledger, keeper)
 
 
 def test_what_the_dataset_is_called_says_nothing(tmp_path, begun):

@@ -49,7 +49,7 @@ from dpltm.privacy import accountant
 from dpltm.privacy import entry as entries
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import ACCOUNTANTS
-from dpltm.privacy.entry import Entry, Lineage, Part
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import PrivateSearch, Selection, Unprotected
 from world import QUICK, History
@@ -181,10 +181,10 @@ def own_entries(self, drafts):
 def seen(entries, lineage):
     """Let accounts of a book see its entries, a lineage, or only one of the two."""
 
-    def account(self, behind=None):
+    def account(self, behind=NO_LINEAGE):
         held = self.entries if entries else ()
         seen = {"home": self.home, "population": self.population, "unit": self.unit}
-        return Account.of(held, behind if lineage else None, **seen)
+        return Account.of(held, behind if lineage else NO_LINEAGE, **seen)
 
     return without(Book, "account", account)
 

@@ -155,7 +155,7 @@ def known(x: torch.Tensor) -> SplineMap:
     """A map with the moments of these columns."""
     plain = map_of(parse("splines"), (x.shape[1],), (0.0, 1.0))
     assert isinstance(plain, SplineMap)
-    return plain.with_slots(12).centred_at(plain.moment_rows(x).mean(0))
+    return replace(plain, slots=12).centred_at(plain.moment_rows(x).mean(0))
 
 
 HOSTILE = some.sampled_from([0.0, 1.0, 0.5, 1e-30, -1e30, math.inf, math.nan])

@@ -19,6 +19,7 @@ from dpltm.tickets import checkpoint_files
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.sweep_files import SweepFolder
+from dpltm.tickets.workbench import run
 from dpltm.tickets.workbench.sweep import STAGES
 from dpltm.training import least_squares
 from dpltm.training.descent import NoisyGradients
@@ -421,7 +422,8 @@ def test_a_run_goes_on_with_the_stage_that_was_interrupted(cli, stopped_at, refu
     assert set(body) == {"out", "generate", "select", "train", "privacy"}
     assert certified(body) <= 3
     assert releases(LEDGER) == [Selection, NoisySgd]
-    assert {path.name for path in Path("o").iterdir()} == {"tickets", "run", "recipe.json", "result.json"}
+    kept = {"tickets", "run", "recipe.json", "generate.json", "select.json"}
+    assert {path.name for path in Path("o").iterdir()} == kept
     assert [name for name in set(tree()) - set(before) if "/." in name] == []
     again, seconds = cli(f"{RUN_IT} --json").json, body["train"].pop("seconds")
     assert (again, seconds > 0) == ({**body, "train": again["train"]}, True)
@@ -432,16 +434,16 @@ def test_a_run_goes_on_with_the_stage_that_was_interrupted(cli, stopped_at, refu
 def test_a_stage_that_died_before_its_answer_was_kept_begins_anew(cli, monkeypatch):
     """What it paid stays in the ledger, and the training pays with what is left."""
     Path("c.toml").write_text(RUN)
-    inner = SweepFolder.stage
+    inner = run.stage
 
-    def dying(folder, label, name, make):
+    def dying(path, make):
         answer = make()
-        if name == "draw.json":
+        if path.name == "select.json":
             interrupt()
-        return inner(folder, label, name, lambda: answer)
+        return inner(path, lambda: answer)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SweepFolder, "stage", dying)
+        patch.setattr(run, "stage", dying)
         assert cli(RUN_IT).code == 130
     Path("o/generate.json").unlink()
     body = cli(f"{RUN_IT} --json").json
@@ -454,7 +456,9 @@ def test_a_refused_checkpoint_says_how_to_begin_again(cli, stopped_at, refused):
     Path("c.toml").write_text(LONGER)
     assert stopped_at(ctrl_c, 14, RUN_IT).code == 130
     Path("o/.run.checkpoint/checkpoint.safetensors").write_bytes(b"not a checkpoint")
-    assert refused(RUN_IT).endswith("damaged; remove o/.run.checkpoint to begin again (what was spent stays spent)")
+    assert refused(RUN_IT).endswith(
+        "damaged; begin again without it: --fresh, or remove it (what was spent stays spent)"
+    )
     shutil.rmtree("o")
     assert cli(f"{RUN_IT} --ledger again.jsonl").code == 0
     Path("s.toml").write_text(ONE + DENSE)
@@ -464,7 +468,7 @@ def test_a_refused_checkpoint_says_how_to_begin_again(cli, stopped_at, refused):
     done = cli(f"{SWEEP} --json")
     assert done.code == 1
     (hole,) = json.loads(done.out)["arms"][0]["missing"]
-    assert hole["why"].endswith(f"damaged; remove {held} to begin again (what was spent stays spent)")
+    assert hole["why"].endswith("damaged; begin again without it: --fresh, or remove it (what was spent stays spent)")
     shutil.rmtree(held)
     assert cli(SWEEP).code == 0
     assert releases(PAID) == [NoisySgd, NoisySgd], "the first is on record still"

@@ -311,7 +311,7 @@ def test_a_compressed_file_has_its_bare_name(cli: Any) -> None:
 @pytest.mark.usefixtures("table")
 def test_a_label_of_numbers_without_its_range_is_told_how(cli: Any, refused: Any) -> None:
     known = "--label cost --delta 1e-4 --private 0.2 --records 3000 --out o.toml"
-    assert "or the range of a number to predict by --target-bounds" in refused(f"datasets schema costs.csv {known}")
+    assert "give --target-bounds of a number" in refused(f"datasets schema costs.csv {known}")
     assert "label, with classes = [" in (draft := cli("datasets schema costs.csv --label cost").out)
     assert "or bounds of a number to predict" in draft
 
@@ -353,7 +353,7 @@ REFUSED = {
     f"train --dense {NUMBERS} --epsilon 1": "plain.csv: column 'cost' has label",
     f"train --dense {NUMBERS} --epsilon 1 --target-bounds 0,1 --classes 2": "--classes: --target-bounds says",
     f"train --dense {NUMBERS} --epsilon 1 --target-bounds 9,1": "--target-bounds: (9.0, 1.0) is not a pair",
-    f"train --dense {NUMBERS} --epsilon 1 --target-bounds 500,900": "plain has one target in all of its records",
+    f"train --dense {NUMBERS} --epsilon 1 --target-bounds 500,900": "plain has one label in all of its records",
     "train --dense --dataset digits --epsilon 1 --metric rmse": "--metric: rmse is of a target that is a number",
     f"generate {TABLE} --provenance public": "--dataset: the label of costs is a number",
     f"tune {TABLE} --for-records 1000 --epsilon 1": "--dataset: the label of costs is a number",

@@ -143,10 +143,15 @@ def test_a_regressor_and_numbers_as_labels():
 @pytest.mark.parametrize(
     ("x", "y", "options", "said"),
     [
-        (FRAME, FRAME["ill"], {"bounds": (0, 1)}, "`x`: column 'who' has type"),
+        (
+            FRAME,
+            FRAME["ill"],
+            {"bounds": (0, 1)},
+            "`x`: record 0 (from 0), column 'who' holds 'p00', which is no number",
+        ),
         (FRAME.to_numpy(), None, {"schema": SCHEMA}, "`schema`: goes with a data frame"),
         (FRAME, None, {"schema": SCHEMA, "bounds": (0, 1)}, "`bounds`: the schema says"),
-        (FRAME, np.arange(200) % 2, {"schema": SCHEMA}, "ill: '0' is none of its classes (record 0)"),
+        (FRAME, np.arange(200) % 2, {"schema": SCHEMA}, "ill: '0' is none of its classes (record 0 from 0)"),
         (FRAME, None, {"schema": 3}, "`schema`: 3 is not a path of a schema"),
     ],
 )

@@ -222,7 +222,7 @@ class _Network:
         schema = self.run.schema
         if schema is not None:
             names = None if schema.header else [column.name for column in schema.columns]
-            stated = ("name", "kind", "missing", "other", "buckets", "marks")
+            stated = ("name", "kind", "missing", "other", "buckets", "decimal")
             columns = [
                 {**{name: getattr(column, name) for name in stated}, "values": list(_places(column))}
                 for column in self.read
@@ -565,8 +565,7 @@ def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> lis
         case "label" if column.is_target:
             plain = [f"{low:g}"]
         case "number":
-            marks = {ord("."): column.decimal, ord(","): column.thousands}
-            plain = [f"{value:,.6f}".translate(marks) + column.suffix for value in wide]
+            plain = [repr(value).replace(".", column.decimal) for value in wide]
         case "date":
             plain = [date.fromordinal(min(max(round(day), 1), date.max.toordinal())).isoformat() for day in wide]
         case "category" | "label":

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.options import parse_pair
 from dpltm.options.data import DataOptions
-from dpltm.progress import Progress
 from dpltm.records.dataset import Dataset
 from dpltm.records.load import load
 from dpltm.records.schema import Schema
-from dpltm.training.launcher import launched
-
-
-def table_first(stage: Callable[..., Any]) -> Callable[[Any, Progress], Any]:
-    """Return a stage behind a look at its table: what does not fit a schema is said before anything heavy is imported."""
-
-    def looked(request: Any, progress: Progress) -> Any:
-        if request.schema is not None and request.dataset is not None and launched() is None:
-            open_dataset(request)
-        return stage(request, progress)
-
-    return looked
 
 
 def open_dataset(
@@ -44,5 +30,4 @@ def open_dataset(
         units=request.unit_column,
         schema=schema if request.schema is None else request.schema,
         for_training=for_training,
-        cached=True,
     )

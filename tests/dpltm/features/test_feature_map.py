@@ -282,7 +282,7 @@ def _plain() -> SplineMap:
     """Of four columns, of which two are numbers."""
     found = map_of(parse("splines:6"), (4,), (0.0, 1.0), NUMBERS)
     assert isinstance(found, SplineMap)
-    return found.with_slots(3)
+    return replace(found, slots=3)
 
 
 def of_columns(count: int = 40) -> np.ndarray:
@@ -339,7 +339,7 @@ def test_a_pair_is_its_product_and_the_hats_of_both(splines: SplineMap) -> None:
 def test_no_row_is_longer_than_the_norm_and_none_depends_on_others(values: list[list[float]]) -> None:
     splines = map_of(parse("splines:6"), (4,), (0.0, 1.0), NUMBERS)
     assert isinstance(splines, SplineMap)
-    found, x = ready(splines.with_slots(3)), np.array(values)
+    found, x = ready(replace(splines, slots=3)), np.array(values)
     features = found(x)
     assert (features.norm(dim=1) <= NORM * (1 + 1e-5)).all()
     assert (splines.moment_rows(splines.stored(x)).norm(dim=1) <= NORM * (1 + 1e-5)).all()
@@ -349,7 +349,7 @@ def test_no_row_is_longer_than_the_norm_and_none_depends_on_others(values: list[
 def test_an_id_is_of_numbers_slots_and_pairs(splines: SplineMap) -> None:
     found = ready(splines)
     others = [
-        splines.with_slots(2),
+        replace(splines, slots=2),
         map_of(splines.base, (4,), (0.0, 1.0), (0,)),
         found,
         replace(found, pairs=((0, 1),)),

@@ -105,8 +105,8 @@ SCORE = "`score=` is missing: float32 labels of shape (3,) are no class numbers,
             {"loss": lambda outputs, y: squares(outputs, y).mean()},
             "`loss`: gives () for outputs (8, 3) and labels (8, 3) of 8 records; give one value a record",
         ),
-        ("mlp:8", Y, {}, "give one label a record; declare the public range of a number to be predicted"),
-        (OneQuantity, ONE.records(60, 0)[1], {}, "labels must be integers 0 to K-1"),
+        ("mlp:8", Y, {}, "give one number a record; declare the public range of a number to be predicted"),
+        (OneQuantity, ONE.records(60, 0)[1], {}, "number the classes from 0 to K-1"),
         (
             "mlp:8",
             Y,
@@ -149,7 +149,7 @@ def test_labels_of_another_form_are_refused():
     )
     assert "has int64 labels of shape (3,)" in refused(dpltm.train, made, x, y.astype(int), **asked)
     assert "x has 60 records but y has 59 labels" in refused(dpltm.train, made, x, y[1:], **asked)
-    assert "but y float32 labels of shape (3,)" in refused(dpltm.train, made, x, y, test=(x[:9], y[:9, :2]), **asked)
+    assert "give float32 labels of shape (3,)" in refused(dpltm.train, made, x, y, test=(x[:9], y[:9, :2]), **asked)
     classes = tickets(replace(SEVERAL, labels=None, settings={}))
     assert "its network is for classes, but records has float32 labels" in refused(
         dpltm.train, classes, x, y, **{**asked, "classes": 0}

@@ -60,7 +60,6 @@ def planned(*entries, part=PEOPLE, others=()):
 
 
 after = Planned.after
-PUBLIC = entry(kind="public", words="tickets by magnitude")
 BUDGET = entry(Guarantee(1.2, 1e-5), kind="budget")
 DRAW = entry(selection(0.5), words="winner of 15 tickets")
 TRAINING = entry(NoisySgd(256 / 60000, 3515, 1.1), words="training, clip 1")
@@ -227,20 +226,6 @@ def test_what_a_calibrated_training_leaves_is_a_sliver(search):
         search(3.0, DELTA, plan(10, 0.05), after(first))
 
 
-def test_more_than_ten_times_the_noise_of_the_whole_is_refused(monkeypatch):
-    """At 3 % left by a release whose guarantee is all that is known, noise would be 25 times as much."""
-    calibrate_noise(1.0, DELTA, plan(1, 1.0), after(Guarantee(0.92)))
-    before = planned(pure(0.97), PUBLIC, pure(1e-3))
-    spent = epsilon([Guarantee(0.97), Guarantee(1e-3)], DELTA)
-    assert refusal(BudgetError, calibrate_noise, 1.0, DELTA, plan(1, 1.0), before) == (
-        f"budget: on these records epsilon {spent:.4g} goes to a count: known to be (0.97)-DP ({DAY}) and 1 other release,"
-        f" which leaves so little of 1 that the noise would be over 10 times that of the whole{REMEDY}"
-    )
-    whole = calibrate_noise(1.0, DELTA, plan(1, 1.0)).noise_multiplier
-    monkeypatch.setattr(calibration, "MAX_NOISE_RATIO", 50.0)
-    assert 20 * whole < calibrate_noise(1.0, DELTA, plan(1, 1.0), before).noise_multiplier < 50 * whole
-
-
 # Where nothing fits.
 
 
@@ -264,13 +249,9 @@ def test_no_step_fits():
         f"budget: on these records epsilon 0.5 goes to a count: known to be (0.5)-DP ({DAY}), which leaves too little of"
         f" 4.4: even one step at noise multiplier 1 and sampling rate 1 spends more{REMEDY}"
     )
-    with pytest.raises(CalibrationError, match="even one step at noise multiplier"):
-        calibrate_steps(1.0, DELTA, plan(10, 0.5, 0.2))
-
-
-def test_without_noise_nothing_fits():
-    said = "`noise_multiplier`: without noise no budget is enough"
-    assert refusal(CalibrationError, calibrate_steps, 1.0, DELTA, plan(10, 0.1, 0.0)) == said
+    for noise in (0.2, 0.0):
+        with pytest.raises(CalibrationError, match="even one step at noise multiplier"):
+            calibrate_steps(1.0, DELTA, plan(10, 0.5, noise))
 
 
 @pytest.mark.parametrize("search", SEARCHES)

@@ -334,10 +334,7 @@ CONSTANT = (
         *(({"eps1": value}, f"`eps1`: {value} ") for value in (0, -0.1, math.nan, math.inf)),
         ({"eps1": 1.1e6}, "`eps1`: 1.1e+06 "),
         ({"densities": ()}, "select: the ticket set holds no pruned ticket"),
-        *(({"densities": (0.5, value)}, "select: a density outside (0, 1]") for value in (0.0, 1.0001, math.nan)),
-        ({"records": 0}, "`records`: 0 "),
-        *(({"nu": value}, f"`nu`: {value} ") for value in (-1.0, math.nan, math.inf)),
-        *(({"lam": value}, f"`lam`: {value} ") for value in (-0.01, math.nan, math.inf)),
+        ({"nu": math.nan}, "`nu`: nan makes the sensitivity 0"),
         *(({"fixed_predictors": False, "score": score}, "`sensitivity`: exact ") for score in ("product", "additive")),
         *(
             ({"rule": "paper", "score": "additive", "fixed_predictors": fixed}, "`sensitivity`: paper ")

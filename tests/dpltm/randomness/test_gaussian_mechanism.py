@@ -6,7 +6,6 @@ import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -271,19 +270,6 @@ def test_a_source_that_fails_ends_it_on_every_thread(monkeypatch: pytest.MonkeyP
             gaussian_mechanism(np.zeros(60_001), 1.0, failing)
         assert torch.get_num_threads() == 4
     assert failing.asked == 5
-
-
-def refused(*_: object) -> NoReturn:
-    raise RuntimeError("cannot schedule new futures after interpreter shutdown")
-
-
-def test_where_no_thread_can_be_begun_it_works_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a training on a thread that outlives the main one: a step is paid for by then."""
-    monkeypatch.setattr(module, "AT_ONCE", 500)
-    expected = gaussian_mechanism(np.zeros(60_001), 1.0, KeyedSource(KEY))
-    monkeypatch.setattr(ThreadPoolExecutor, "submit", refused)
-    with threads(4):
-        assert np.array_equal(gaussian_mechanism(np.zeros(60_001), 1.0, KeyedSource(KEY)), expected)
 
 
 MODULES = ("dpltm.randomness.noise", "dpltm.randomness.gaussian_mechanism", "dpltm.randomness.gaussian_on_device")

@@ -37,22 +37,11 @@ def npz(tmp_path, **arrays):
 
 
 def test_missing_folder_and_kind(tmp_path):
-    missing, folder, kind = tmp_path / "no.npz", tmp_path / "folder", tmp_path / "t.txt"
-    folder.mkdir()
-    for path, fault in (
-        (missing, "no such file; correct the path"),
-        (
-            folder,
-            "is a folder without x_train.npy;"
-            " give one that has it, or a file in it that ends in .npz, .csv (or .tsv, .csv.gz), .parquet or .arrow",
-        ),
-        (kind, "unknown kind of file; give one that ends in .npz, .csv (or .tsv, .csv.gz), .parquet or .arrow"),
-        (
-            tmp_path / "bare",
-            "unknown kind of file; give one that ends in .npz, .csv (or .tsv, .csv.gz), .parquet or .arrow",
-        ),
-    ):
-        assert refused(read_file, path, None) == f"`dataset` {path}: {fault}"
+    (tmp_path / "folder").mkdir()
+    kind = "unknown kind of file; give one that ends in .npz, .csv (or .tsv, .csv.gz), .parquet or .arrow"
+    faults = {"no.npz": "no such file; correct the path", "folder": kind, "t.txt": kind, "bare": kind}
+    for name, fault in faults.items():
+        assert refused(read_file, tmp_path / name, None) == f"`dataset` {tmp_path / name}: {fault}"
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int32, np.float16, np.float64, ">f4"])
@@ -77,8 +66,8 @@ def test_npz_that_claims_more_than_it_holds(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x_train.npy", header.getvalue())
     message = refused(read_file, path, None)
-    assert message.startswith(f"{path}: x_train is damaged (")
-    assert message.endswith("); save it again as an array of numbers")
+    assert message.startswith(f"{path}: x_train cannot be read (")
+    assert message.endswith("); save it as numbers")
 
 
 @pytest.fixture
@@ -93,7 +82,7 @@ def parquet(tmp_path):
 def test_bad_parquet(parquet):
     path = parquet(a=["x", "z"], y=[0, 1])
     assert refused(read_file, path, "y") == (
-        f"{path}: column 'a' has type string and holds no numbers; drop it, or say by `schema` what the columns hold"
+        f"{path}: record 0 (from 0), column 'a' holds 'x', which is no number; say by `schema` what the columns hold"
         " (dpltm datasets schema drafts one)"
     )
     assert refused(read_file, path, "z") == f"`label` z: {path} has no such column; it has 'a', 'y'"
@@ -105,27 +94,8 @@ def test_a_member_that_is_damaged_is_refused(tmp_path):
     content = path.read_bytes()
     for place in (content.index(x.tobytes()[4:]) + 900, content.index(b"NUMPY")):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        said = f"{path}: x_train is damaged (Bad CRC-32 for file 'x_train.npy'); save it again as an array of numbers"
+        said = f"{path}: x_train cannot be read (Bad CRC-32 for file 'x_train.npy'); save it as numbers"
         assert refused(read_file, path, None) == said
-
-
-def test_a_folder_of_npy_files(tmp_path):
-    x, y = np.arange(600, dtype="u1").reshape(60, 10), np.arange(60) % 2
-    for name, values in (("x_train", x), ("y_train", y), ("x_test", 255 - x[:4]), ("y_test", y[:4])):
-        np.save(tmp_path / f"{name}.npy", values)
-    train, test = read_file(tmp_path, None)
-    assert np.array_equal(train.x, x)
-    assert np.array_equal(test.y, y[:4])
-    assert load(f"{tmp_path}/", classes=2).rows.digest == load(str(npz(tmp_path, x_train=x, y_train=y))).rows.digest
-    said = f"`label` y: {tmp_path} is a folder and names its labels y_train; drop `label`"
-    assert refused(read_file, tmp_path, "y") == said
-    (tmp_path / "x_train.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr'")
-    assert refused(read_file, tmp_path, None).startswith(f"{tmp_path}: x_train is damaged (")
-    (tmp_path / "x_train.npy").unlink()
-    (tmp_path / "y_train.npy").unlink()
-    assert refused(read_file, tmp_path, None).startswith(f"{tmp_path}: has no array x_train, only 'x_test', 'y_test'")
-    np.save(tmp_path / "x.npy", x)
-    assert refused(load_records, str(tmp_path)) == f"{tmp_path}: has both x and x_test; keep the one with the records"
 
 
 @pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
@@ -246,8 +216,7 @@ def test_nothing_is_allocated_by_numbers_in_a_file(write):
     labels = np.arange(20_000) % 2
     path = write(offsets_train=np.zeros(20_001, dtype=np.int64), values_train=VALUES[:0], y_train=labels)
     assert refused(load, path, length=100_000) == (
-        f"{path}: 20,000 records of 100,000 words are more than the 1,073,741,824 positions that are taken; pass a smaller"
-        " `length`"
+        f"{path}: 20,000 records of 100,000 words are too many; pass a smaller `length`"
     )
     assert arrays_of(load(path, length=2).train).x.tolist() == [[0, 1]] * 20_000
 
@@ -271,7 +240,8 @@ def test_records_alone(tmp_path, names):
     said = f"{path}: holds texts ({names[0]}), where records of quantities belong; give those, as x"
     assert refused(load_records, str(path)) == said
     np.savez(path, x=ANSWERS[:, None], values=VALUES, offsets=OFFSETS)
-    assert refused(load_records, str(path)) == f"{path}: has both x and values; keep the one with the records"
+    said = f"{path}: has the arrays 'x', 'values', 'offsets'; save the records as x, and no others"
+    assert refused(load_records, str(path)) == said
 
 
 PICTURES, KINDS = np.arange(24, dtype=np.uint8).reshape(6, 2, 2), np.array([0, 1, 2, 0, 1, 2])
@@ -285,62 +255,65 @@ TEXTS: dict[str, Any] = {
 }  # fmt: skip
 PLACES = {"x_train": np.array([[0, 4], [9, 1], [3, 3]]), "y_train": [0, 1, 0]}
 
-LABELS = "labels must be integers 0 to K-1; number the classes from 0"
 OTHER = (
     "; declare the public range of a number to be predicted by `target_bounds` LO,HI; in Python, a network of your own takes"
     " other labels with `loss=`, one value each (integers: `classes=0`)"
 )
 SAVE = "save it under that name"
 FINITE = "(counted from 0); features must be finite; replace the value or drop the record"
-NUMBER = "every cell must be a number, or say by `schema` what the columns hold (dpltm datasets schema drafts one)"
+NUMBER = "which is no number; say by `schema` what the columns hold (dpltm datasets schema drafts one)"
 IN_UTF8 = 'save it as that, or let its schema say encoding = "latin-1" or separator = ";"'
-WHOLE, TO = "expected integers in one dimension", "it must go from 0 to the 3 entries of values_train, and never fall"
+TO = (
+    "offsets_train must go from 0 to the 3 entries of values_train, never fall, and have one entry more than there are"
+    " records"
+)
 
 ARCHIVES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"y_train": KINDS + 0.5}, {}, f"PATH: y_train has label 0.5 at record 0; {LABELS}{OTHER}"),
-    ({"y_train": KINDS.astype(str)}, {}, f"PATH: y_train has dtype <U21; {LABELS}"),
+    ({"y_train": KINDS + 0.5}, {}, f"PATH: y_train has label 0.5 at record 0; number the classes from 0 to K-1{OTHER}"),
+    ({"y_train": KINDS.astype(str)}, {},
+     f"PATH: y_train has dtype <U21 and shape (6,); give one number a record{OTHER}"),
     ({"y_train": KINDS[:, None]}, {},
-     f"PATH: y_train has shape (6, 1); expected (records,); give one label a record{OTHER}"),
+     f"PATH: y_train has dtype int64 and shape (6, 1); give one number a record{OTHER}"),
     ({"y_train": [0, 1, 3, 0, 1, 3]}, {},
      "PATH: y_train goes up to 3, but no record has label 2; number the classes without gaps or pass `classes`"
      f" 4{OTHER}"),
     ({"y_train": KINDS[:5]}, {}, "PATH: x_train has 6 records but y_train has 5 labels; give one label a record"),
-    ({"y_train": KINDS * 0}, {}, "t has label 0 in all of its records; give records of two classes or more"),
+    ({"y_train": KINDS * 0}, {},
+     "t has one label in all of its records; give records of two classes or more, or a wider `subset`"),
     ({}, {"classes": 2},
      "PATH: y_train has label 2 at record 2, but there are 2 classes, numbered from 0; correct the label or pass `classes`"),
     ({"x_train": PICTURES.astype(str)}, {},
-     "PATH: x_train has dtype <U3; expected bool, integers or floats of 64 bits or fewer; convert it"),
+     "PATH: x_train has dtype <U3; give numbers of 64 bits or fewer, and rows of one length"),
     ({"x_train": PICTURES[:0], "y_train": KINDS[:0]}, {},
-     "PATH: x_train has shape (0, 2, 2) and holds no data; give records with features"),
+     "PATH: x_train has shape (0, 2, 2); expected (records, features...), of both at least one"),
     ({"x_test": PICTURES.reshape(6, 4), "y_test": KINDS}, {},
-     "PATH: x_test has records of shape (4,) but x_train of shape (2, 2); give both splits the same features"),
+     "PATH: x_test has records of shape (4,); give (2, 2), as in training"),
     # bytes 0..255 beside floats 0..1: the bounds of one would squash the other without a word
     ({"x_test": FLOATS / 255, "y_test": KINDS}, {},
-     "PATH: x_test is float32 but x_train is uint8; store both alike or pass `bounds` LO,HI"),
+     "PATH: x_test is float32; store it as uint8, as in training, or pass `bounds`"),
     ({"x_train": HOLES}, {"bounds": (0, 1)}, f"PATH: x_train has nan at record 3, feature 2 {FINITE}"),
     ({"x_train": FLOATS, "x_test": HOLES - np.inf, "y_test": KINDS}, {"bounds": (0, 1)},
      f"PATH: x_test has -inf at record 0, feature 0 {FINITE}"),
     ({"x_train": None, "y_train": None, "data": PICTURES}, {}, f"PATH: has no array x_train, only 'data'; {SAVE}"),
     ({"y_test": KINDS}, {}, f"PATH: has no array x_test, only 'x_train', 'y_train', 'y_test'; {SAVE}"),
     ({"x_train": np.array([[1], ["a"]], dtype=object)}, {},  # never unpickled
-     "PATH: x_train holds Python objects; save it again as an array of numbers"),
-    ({}, {"label": "y"}, "`label` y: PATH is .npz and names its labels y_train; drop `label`"),
+     "PATH: x_train cannot be read (Object arrays cannot be loaded when allow_pickle=False); save it as numbers"),
+    ({}, {"label": "y"}, "`label` y: PATH is an archive and has no columns; drop `label`"),
     # texts
-    ({**TEXTS, "values_train": np.ones(3)}, {}, f"PATH: values_train has dtype float64 and shape (3,); {WHOLE}"),
-    ({**TEXTS, "offsets_train": [0], "y_train": KINDS[:0]}, {},
-     "PATH: offsets_train has 1 entries and so no record; give one more than records"),
-    ({**TEXTS, "offsets_train": [0, 1, 2**62]}, {}, f"PATH: offsets_train goes from 0 to {2**62}; {TO}"),
+    ({**TEXTS, "values_train": np.ones(3)}, {},
+     "PATH: values_train has dtype float64 and shape (3,); expected integers in one dimension"),
+    ({**TEXTS, "offsets_train": [0], "y_train": KINDS[:0]}, {}, f"PATH: {TO}"),
+    ({**TEXTS, "offsets_train": [0, 1, 2**62]}, {}, f"PATH: {TO}"),
     ({**TEXTS, "values_train": np.array([1, -1, 3])}, {},
      "PATH: values_train holds -1; a word is a rank from 1 up, and 0 an unknown one"),
     ({**TEXTS, "x_train": PICTURES}, {}, "PATH: has both x_train and values_train; keep the one with the records"),
     ({**TEXTS, "x_test": PICTURES, "y_test": KINDS}, {},
-     "PATH: x_test holds no texts, unlike values_train; give both splits the same"),
-    (TEXTS, {"words": 4},
-     "`words` 4: must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are no words"),
-    (TEXTS, {"length": 10**6}, "`length` 1000000: must be 1 to 100,000; pass how many words of a text to keep"),
+     "PATH: x_test or values_train holds texts; give both splits the same"),
+    (TEXTS, {"words": 4}, "`words` 4: must be 5 to 10,000,000"),
+    (TEXTS, {"length": 10**6}, "`length` 1000000: must be 1 to 100,000"),
     (TEXTS, {"bounds": (0, 1)},
      "`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`"),
-    (PLACES, {"length": 2}, "`length` 2: PATH holds no texts (values_train, offsets_train); drop `length`"),
+    (PLACES, {"length": 2}, "`length`: PATH holds no texts (values_train, offsets_train); drop `length`"),
     (PLACES, {"words": 9},
      "PATH: x_train has 9 at record 1, place 0 (counted from 0); with `words` 9 every value must be a position, a whole"
      " number from 0 to 8"),
@@ -353,12 +326,13 @@ WRITTEN: list[tuple[str, bytes, str | None, str]] = [
     ("t.csv", b"a,y,a\n1,0,2\n", None,
      "PATH: needs `label` COLUMN to name the label column; it has 'a', 'y', 'a'"),
     ("t.csv", b"a,y,a\n1,0,2\n", "a", "`label` a: PATH has that column more than once; it has 'a', 'y', 'a'"),
-    ("t.csv", b"a,y\n1,0\n2,cat\n", "y", f"PATH: line 3, column 'y' holds 'cat'; {NUMBER}"),
-    ("t.csv", b"a,y\n1,0\n\n1,0\n0x1,0\n", "y", f"PATH: line 5, column 'a' holds '0x1'; {NUMBER}"),
-    ("t.csv", b'a,y\n1,0\n"two\nlines",1\n', "y", f"PATH: line 4, column 'a' holds 'two\\nlines'; {NUMBER}"),
-    ("t.csv", b"", "y", "PATH: is empty; expected a header line and records"),
+    ("t.csv", b"a,y\n1,0\n2,cat\n", "y", f"PATH: record 1 (from 0), column 'y' holds 'cat', {NUMBER}"),
+    ("t.csv", b"a,y\n1,0\n\n1,0\n0x1,0\n", "y", f"PATH: record 2 (from 0), column 'a' holds '0x1', {NUMBER}"),
+    ("t.csv", b'a,y\n1,0\n"two\nlines",1\n', "y",
+     f"PATH: record 1 (from 0), column 'a' holds 'two\\nlines', {NUMBER}"),
+    ("t.csv", b"", "y", "`label` y: PATH has no such column; it has none"),
     ("t.csv", b'a,y\n"1,0\n', "y",
-     f"PATH: is not comma-separated text in UTF-8 (unexpected end of data); {IN_UTF8}"),
+     f"PATH: is not text in UTF-8 separated by ',' (unexpected end of data); {IN_UTF8}"),
 ]  # fmt: skip
 
 

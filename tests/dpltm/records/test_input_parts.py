@@ -11,8 +11,8 @@ from hypothesis.extra import numpy as hnp
 
 from dpltm.networks.own_network import apart
 from dpltm.records import affine, count_outside, from_arrays, prepare, scale
-from dpltm.records.arrays import records_of, unlabelled
 from dpltm.records.input_parts import MAX_WORDS, InputPart
+from dpltm.records.load import records_of, unlabelled
 from refusals import refused
 
 
@@ -85,36 +85,35 @@ def no_position(value, record, place, words, name="ids"):
     return f"{at}; with `words` {words} every value must be a position, a whole number from 0 to {words - 1}"
 
 
-MISSING = "`words` is missing: x['ids'] holds whole numbers; say how many there are in public, such as"
-
-
+MISSING = (
+    "`words` is missing: x['ids'] holds whole numbers; say how many there are, words={'ids': N}, or give quantities"
+)
 RANGE = "must be 1 to 4,194,304; pass the public number of whole numbers"
-NO_NAME = "is no name of an argument; call each part as the network does"
+NO_NAMES = "are no names of arguments; call each array as the network does"
 
 
 @pytest.mark.parametrize(
     ("x", "facts", "message"),
     [
-        ({"ids": IDS}, {}, f"{MISSING} words={{'ids': N}}; or give quantities as floats, with `bounds`"),
+        ({"ids": IDS}, {}, f"{MISSING} as floats, with `bounds`"),
         ({"ids": IDS}, {"words": {"idz": 8}}, "`words`: x has no part 'idz'; did you mean ids?"),
         ({"ids": IDS}, {"words": {"ids": 2**24}}, f"`words` {2**24}: {RANGE}"),
         ({"ids": IDS}, {"words": {"ids": 7}}, no_position(7, 3, 1, 7)),
-        ({"ids": IDS}, {"words": 8}, "`words` 8: x has parts; say it by name, such as words={'ids': N}"),
+        ({"ids": IDS}, {"words": 8}, "`words` 8: x has parts; say it of each by name, in a mapping"),
         ({"ids": IDS / 2}, {"words": {"ids": 8}}, no_position(0.5, 0, 1, 8)),
         (
             {"ids": IDS, "mask": IDS[1:] > 2},
             {"words": {"ids": 8}},
-            "`x`: its parts have different numbers of records: 4 in 'ids', 3 in 'mask'; give each a row a record",
+            "`x`: its parts have different numbers of records, {'ids': 4, 'mask': 3}; give each a row a record",
         ),
         (
             {"ids": IDS, "text": np.array(["a"] * 4)},
             {"words": {"ids": 8}},
-            "x['text'] is <U1 of shape (4,), no numbers, a row a record; leave it out, or pad rows to one public length",
+            "x['text'] is <U1 of shape (4,); give numbers, a row of one length a record",
         ),
-        ({"0": IDS}, {"words": {"0": 8}}, f"`x`: '0' {NO_NAME}"),
-        ({"a b": IDS}, {"words": {"a b": 8}}, f"`x`: 'a b' {NO_NAME}"),
-        ({}, {}, "`x`: a mapping of nothing; give it the arrays that the network takes"),
-        ((IDS, IDS > 2), {}, "`x`: a tuple of arrays; give a mapping of them by the names of the network's arguments"),
+        ({"0": IDS}, {"words": {"0": 8}}, f"`x`: ['0'] {NO_NAMES}"),
+        ({"a b": IDS}, {"words": {"a b": 8}}, f"`x`: ['a b'] {NO_NAMES}"),
+        ({}, {}, f"`x`: [] {NO_NAMES}"),
     ],
 )
 def test_bad_parts(x, facts, message):

@@ -138,14 +138,14 @@ def test_what_is_declared_of_a_dataset():
     ledger, mine = Ledger(), from_arrays(X, Y, bounds=(0, 255), name="mine", test=(255 - X[:9], Y[:9]))
     other = from_arrays(X - X % 2, Y, bounds=(0, 255), name="other")
     assert (ledger.declared(mine), ledger.declared_test(mine), ledger.declared_test(other)) == (None, None, None)
-    ledger.exclude(mine)
+    ledger.declare_once(*ledger.apart(mine))
     (excluded,) = ledger.entries
     assert (ledger.declared(mine), ledger.declared_test(mine)) == (None, excluded)
     ledger.declare(Entry("release", ledger.part(other), NOISY))
     assert ledger.declared(other) is None, "with a mechanism, its secret opens them"
     ledger.declare(Entry("release", ledger.part(other), (Unprotected(),)))
     assert ledger.declared(other) == ledger.entries[-1]
-    ledger.declare_public(mine, "a test")
+    ledger.declare_once(*ledger.public(mine, "a test"))
     assert ledger.declared(mine) == ledger.entries[-1]
     assert ledger.declared_test(load("digits")) is None, "its publication says so"
 

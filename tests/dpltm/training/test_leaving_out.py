@@ -294,7 +294,7 @@ def test_a_training_goes_on_only_where_passes_leave_the_same_bits():
     drawn = SimpleNamespace(descent=made)
     assert refused(Drawn.resume, drawn, Checkpoint("step 1 of 7", {"kernels": f"not {here}", "step": 1})) == (
         "checkpoint: passes through the network give other bits here than where it was taken (another processor, library"
-        " or number of threads); go on there, or say `fresh` to begin again"
+        " or number of threads); go on there, or begin again without it: `fresh`, or remove it"
     )
 
 

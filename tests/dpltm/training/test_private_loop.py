@@ -573,13 +573,13 @@ def test_records_that_were_tested_on_or_declared_public_are_refused_and_the_othe
     x, y = torch.rand(40, 5).numpy(), np.arange(40) % 3
     other, facts = from_arrays(1 + x, y, bounds=(0, 2), test=(x, y)), {"data": (torch.tensor(x), torch.tensor(y))}
     ledger = Ledger()
-    ledger.exclude(other)
+    ledger.declare_once(*ledger.apart(other))
     assert "was declared apart" in refused(lambda: list(make(ledger=ledger, **facts)))
     ledger = Ledger()
     list(make(ledger=ledger, **facts))
-    assert "is protected by a release" in refused(ledger.exclude, other)
+    assert "is protected by a release" in refused(ledger.declare_once, *ledger.apart(other))
     public = from_arrays(x, y, bounds=(0, 1))
-    assert "is protected by a release" in refused(ledger.declare_public, public, "tickets")
+    assert "is protected by a release" in refused(ledger.declare_once, *ledger.public(public, "tickets"))
 
 
 def test_a_loop_protects_records_and_no_persons():

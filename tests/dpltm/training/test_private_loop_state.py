@@ -276,7 +276,7 @@ def test_a_loop_that_differs_is_refused_by_name(changes: dict[str, Any], named: 
     message = refused(Run, first.loop.ledger, state, **changes)
     assert message.startswith("checkpoint: an interrupted attempt was begun ")
     assert named in message
-    assert "or make a loop that pays anew" in message
+    assert "or begin again without it" in message
     assert [entry.kind for entry in first.loop.ledger.entries] == ["release", "drawn"]
 
 
@@ -297,7 +297,7 @@ def test_bits_that_are_not_those_of_the_entry_are_refused() -> None:
 
 
 def test_what_is_refused() -> None:
-    said = "`state_dict`: is that of a loop that has `save_every` and has begun"
+    said = "`state_dict`: only a loop that has `save_every` and has begun has one"
     assert refused(made(Ledger()).state_dict) == said
     first = Run(Ledger())
     first.take(4)
@@ -310,7 +310,7 @@ def test_what_is_refused() -> None:
     assert refused(plain.state_dict) == said
     loop = made(first.loop.ledger)
     for broken in ({}, {**state, "of": 3}, "state", None):
-        damaged = "checkpoint: damaged, or of another version; make a loop that pays anew"
+        damaged = "checkpoint: damaged, or of another version; begin again without it: `fresh`, or remove it"
         assert refused(loop.load_state_dict, broken, kind=ArtifactError) == damaged
     other = {**state, "id": first.loop.ledger.declare(OTHER)[0].id}
     for strange in (other, {**state, "id": "00"}):
@@ -468,7 +468,7 @@ def test_what_a_run_refuses():
     loop = looped(model)
     with torch.no_grad():
         model.head.bias.add_(1)
-    assert refused(loop.finish).startswith("`model`: its weights are not those")
+    assert "(4 of 4 gradients were taken), or the weights of `model` were changed since" in refused(loop.finish)
     flat = nn.Sequential(nn.Flatten(), nn.Linear(108, 1))
     x = torch.from_numpy(IMAGES)
     one = PrivateLoop(flat, lambda outputs, _: outputs[:, 0] ** 2, x, LABELS, ledger=dpltm.Ledger(), **TERMS)

@@ -51,7 +51,7 @@ def run(ledger: Ledger) -> Run:
     """A network that was trained on ``TRAINED``, or so its ledger says, whose test split was declared apart."""
     spec = ModelSpec("mlp:8", 64, 10)
     model = build(spec, 0)
-    ledger.exclude(TRAINED)
+    ledger.declare_once(*ledger.apart(TRAINED))
     config = {"model": "mlp:8", "features": 64, "classes": 10, "bounds": [0.0, 255.0]}
     lineage = ledger.lineage(release(ledger, TRAINED))
     return Run(config, model, Mask.dense(model), ledger=ledger, lineage=lineage)

@@ -72,7 +72,10 @@ ALLOCATION = {"sampling": "allocation:4"}
             {"noise_multiplier": 1.0, "filter": "tanh", "noise": "nominal", "budget_stop": True},
             "`budget_stop`: holds for certified noise only; leave `noise` nominal out",
         ),
-        ({"delta": 0.01}, "`delta`: 0.01 is not between 0 and 1/n = 0.005 for 200 records; take one well below it"),
+        (
+            {"delta": 0.01},
+            "`delta`: 0.01 is not between 0 and 1/n = 0.005 for 200 records or more; take a smaller one",
+        ),
         *(
             ({"sampling": value}, f"`sampling`: {value!r} is neither poisson nor allocation:K, such as allocation:15")
             for value in ("shuffled", "allocation", "allocation:0", "allocation:1.5", "allocation:-3")
