@@ -366,48 +366,41 @@ class Probe:
     def apart(self) -> Probe:
         """The probe; without what is ``spread``, if records depend on others then: it is averaged, perhaps."""
         with contextlib.suppress(InputError):
-            self.check_apart(FEW, odd=False)
+            self.check_apart(FEW)
             return self
         return replace(self, spread=())
 
-    def check_apart(self, rows: int, *, odd: bool = True) -> str:
-        """Refuse a network in which anything about a record depends on the rest of a batch of so many, some ``odd``; return
-        what ``vmap`` could not follow, if anything."""
+    def check_apart(self, rows: int) -> str:
+        """Refuse a network in which anything about a record depends on the rest of a batch of so many; return what ``vmap``
+        could not follow, if anything."""
+        x, y = self.made_up.batch(rows)
+        keys = self.made_up.keys(x)
+        declared = () if x.is_floating_point() else trials.tokens_of(self.model, last=not x.is_cuda)
+
+        def sees(x: Tensor, y: Tensor, keys: Tensor) -> trials.Sights:
+            return self.seen(x, y, Draws(keys, self.axes))
+
+        def pairs(filled: bool) -> Iterator[trials.Pair]:
+            for short, long in trials.padded(x, declared, self.made_up.fillings, filled=filled):
+                yield (short, y, keys), (long, y, keys)
+
         try:
-            return self._check_apart(rows, odd)
+            ways = self.made_up.ways(x, y, declared)
+            trial = trials.Trial(sees, self.alone, self._along(), ways, pairs(filled=False), pairs(filled=True))
+            unfollowed = trial.run(modules_of(self.model, self.loss), x, y, keys)
+            if unfollowed:
+                self.seen(*self.made_up.batch(1))
+            return unfollowed
         except trials.Decides as error:
             raise InputError(f"model or loss: {error}") from None
         except trials.Mixes as error:
-            if error.routed:
-                raise InputError(f"model: {error.place} {ROUTED}") from None
-            raise InputError(MIXED.format(error.place)) from None
+            raise InputError(f"model: {error.place} {ROUTED}" if error.routed else MIXED.format(error.place)) from None
         except InputError:
             raise
         except Exception as error:  # whatever the user's own code raises
             raise InputError(
                 f"model or loss: fails on {rows} made-up records, or on 1: {first_line(error)}"
             ) from error
-
-    def _check_apart(self, records: int, odd: bool) -> str:
-        along = self._along()
-        x, y = self.made_up.batch(records)
-        trial = trials.Trial(lambda x, y, keys: self.seen(x, y, Draws(keys, self.axes)), self.alone, along)
-        keys = self.made_up.keys(x)
-        if odd:
-            declared = () if x.is_floating_point() else trials.tokens_of(self.model, last=not x.is_cuda)
-            fillings = self.made_up.fillings
-            pairs, filled = (
-                (
-                    ((short, y, keys), (long, y, keys))
-                    for short, long in trials.padded(x, declared, fillings, filled=only)
-                )
-                for only in (False, True)
-            )
-            trial = replace(trial, ways=self.made_up.ways(x, y, declared), pairs=pairs, filled=filled)
-        unfollowed = trial.run(modules_of(self.model, self.loss), x, y, keys)
-        if unfollowed:
-            self.seen(*self.made_up.batch(1))
-        return unfollowed
 
     @contextmanager
     def _refusing_draws(self, x: Tensor, y: Tensor) -> Iterator[None]:
