@@ -13,10 +13,9 @@ other ones with a new layer in front (DPLTM, section 4.5).
 parameters on images of 28 x 28, channels last as stored. ``cnn:28x28x1:7,20,15`` has 7 filters, 20 filters and 15 units,
 as compaction leaves it.
 
-``latent`` is that of LATENT (Arachchige et al. 2019), after keras's examples and without dropout. For grey images:
-filters of 3 x 3, 32 and then 64, each layer with ReLU, a 2 x 2 maximum, 128 units. For several channels: twice two layers
-of filters of 3 x 3, 32 and 32, then 64 and 64, the first of each two padded, each two followed by a 2 x 2 maximum, then
-512 units. Three widths make the first, five the second.
+``latent`` is that of LATENT (Arachchige et al. 2019), after keras's examples and without dropout. For grey images, or three
+widths: filters of 3 x 3, 32 and then 64, a 2 x 2 maximum, 128 units. For several channels, or five widths: twice two layers
+of filters of 3 x 3, the first of each two padded, and a 2 x 2 maximum, then 512 units.
 
 ``embed`` is the network for film reviews of Bu, Dong, Long, Su (2020): a table of 10,000 words with vectors of 16
 numbers, their mean over all positions, then 16 units with ReLU. ``embed:10000:32,16`` has vectors of 32 numbers and 16

@@ -183,8 +183,10 @@ class OwnNetwork(Layout):
         _check_same(buffers_of(module), self.buffers, model.text, "buffer")
         built = network.build(0)
         put(built, values)
-        assert self.outputs is not None
-        if not _close(_Trial(network, built).passed(), self.outputs, AGREE):
+        outputs, kept = _Trial(network, built).passed(), self.outputs
+        assert kept is not None
+        largest = max(float(kept.abs().max()), 1e-30)
+        if outputs.shape != kept.shape or not torch.allclose(outputs, kept, rtol=0, atol=AGREE * largest):
             raise InputError(
                 f"`model`: {model.text} has the same parameters, but computes something else with them: it is another"
                 " network than the one that this was made with"
@@ -511,12 +513,6 @@ def _kept(outputs: Tensor) -> Tensor:
     return flat[:, :: -(-flat.shape[1] // MOST_OUTPUTS)].contiguous()
 
 
-def _close(values: Tensor, wanted: Tensor, share: float) -> bool:
-    """Tell whether no value is farther off than so much of the largest; NaN is."""
-    largest = max(float(wanted.abs().max()), 1e-30)
-    return values.shape == wanted.shape and float((values - wanted).abs().max()) <= share * largest
-
-
 @torch.no_grad()
 def _run(network: OwnNetwork, model: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
     """Outputs in evaluation mode, whatever is drawn at random by a seed; CodeError where the module fails."""
@@ -561,11 +557,9 @@ def _adapted(module: nn.Module, network: OwnNetwork) -> nn.Module:
         arguments: Any = _shaped(network, x)
         if inputs is not None:
             arguments = inputs(arguments)
-        if isinstance(arguments, Mapping):
-            return _logits(base.forward(self, **arguments), network.text)
-        return _logits(
-            base.forward(self, *(arguments if isinstance(arguments, tuple) else (arguments,))), network.text
-        )
+        by_name = arguments if isinstance(arguments, Mapping) else {}
+        by_place = arguments if isinstance(arguments, tuple) else () if by_name else (arguments,)
+        return _logits(base.forward(self, *by_place, **by_name), network.text)
 
     adapted = types.new_class(base.__name__, (base,))
     adapted.forward = forward  # type: ignore[attr-defined]
@@ -578,7 +572,7 @@ def computed(module: nn.Module, x: Tensor, text: str, shaped: Tensor | Mapping[s
     """Return what a module gives for records, ``shaped`` as they reach its code; CodeError where that fails, InputError for
     no tensor."""
     try:
-        outputs = module(x)
+        return _logits(module(x), text)
     except InputError:
         raise
     except Exception as error:  # the user's own code
@@ -588,7 +582,6 @@ def computed(module: nn.Module, x: Tensor, text: str, shaped: Tensor | Mapping[s
             f"`model`: {text} fails on made-up records of shape {shapes}: {first_line(error)}; `inputs` makes other"
             " arguments of them"
         ) from error
-    return _logits(outputs, text)
 
 
 def _logits(outputs: Any, text: str) -> Tensor:
