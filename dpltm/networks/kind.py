@@ -399,32 +399,25 @@ def _recurrent(name: NetworkName, features: int, classes: int) -> tuple[LayerSpe
     )
 
 
-LSTM = NetworkKind(
-    "lstm",
-    "One layer of long short-term memory, whose last state is classified.",
-    "Hochreiter and Schmidhuber 1997",
-    "lstm",
-    ("sequences", "texts"),
-    _recurrent,
-    {"STEPSxVALUES[:UNITS]": "128x9:32", "WORDS[:VECTOR,UNITS]": "10000:16,32"},
-    usual=lambda sizes: (32,) if len(sizes) == 2 else (16, 32),
-    no_tanh="the gates of lstm are bounded as they are",
-)
-GRU = replace(
-    LSTM,
-    name="gru",
-    help="One layer of gated recurrent units, whose last state is classified.",
-    source="Cho et al. 2014",
-    metavar="gru",
-    no_tanh="the gates of gru are bounded as they are",
-)
-RNN = replace(
-    LSTM,
-    name="rnn",
-    help="One layer of plain recurrent units, with tanh, whose last state is classified.",
-    source="Elman 1990",
-    metavar="rnn",
-    no_tanh="rnn has tanh as it is",
-)
+LSTM, GRU, RNN = (
+    NetworkKind(
+        name,
+        f"One layer of {units}, whose last state is classified.",
+        source,
+        name,
+        ("sequences", "texts"),
+        _recurrent,
+        {"STEPSxVALUES[:UNITS]": "128x9:32", "WORDS[:VECTOR,UNITS]": "10000:16,32"},
+        usual=lambda sizes: (32,) if len(sizes) == 2 else (16, 32),
+        no_tanh=no_tanh,
+    )
+    for name, units, source, no_tanh in (
+        (
+            "lstm", "long short-term memory", "Hochreiter and Schmidhuber 1997", "the gates of lstm are bounded as they are"
+        ),
+        ("gru", "gated recurrent units", "Cho et al. 2014", "the gates of gru are bounded as they are"),
+        ("rnn", "plain recurrent units, with tanh", "Elman 1990", "rnn has tanh as it is"),
+    )
+)  # fmt: skip
 
 KINDS = Registry[NetworkKind]("model", (MLP, CNN, LATENT, EMBED, EMBED_PAD, LSTM, GRU, RNN))

@@ -557,9 +557,11 @@ def _adapted(module: nn.Module, network: OwnNetwork) -> nn.Module:
         arguments: Any = _shaped(network, x)
         if inputs is not None:
             arguments = inputs(arguments)
-        by_name = arguments if isinstance(arguments, Mapping) else {}
-        by_place = arguments if isinstance(arguments, tuple) else () if by_name else (arguments,)
-        return _logits(base.forward(self, *by_place, **by_name), network.text)
+        if isinstance(arguments, Mapping):
+            outputs = base.forward(self, **arguments)
+        else:
+            outputs = base.forward(self, *(arguments if isinstance(arguments, tuple) else (arguments,)))
+        return _logits(outputs, network.text)
 
     adapted = types.new_class(base.__name__, (base,))
     adapted.forward = forward  # type: ignore[attr-defined]
