@@ -162,11 +162,6 @@ class Ranks:
         return values if carried is values else values.copy_(carried)
 
 
-def together(ranks: Ranks | None, work: Callable[[], T]) -> T:
-    """Return the result of ``work``, in one process or in all ranks (:meth:`Ranks.together`)."""
-    return work() if ranks is None else ranks.together(work)
-
-
 def environment() -> dict[str, str]:
     """Facts that decide the last bits of a sum, beside the numbers, for ranks to agree on."""
     return {

@@ -155,7 +155,7 @@ def test_a_run_gives_outputs_and_no_classes(tmp_path):
         expected = run.model.eval()(torch.from_numpy(x.astype(np.float32)) / 255)
     np.testing.assert_allclose(found.outputs, expected.numpy(), rtol=1e-5, atol=1e-6)
     for name in ("probabilities", "labels"):
-        assert "so it gives no classes and no probabilities" in refused(getattr, found, name)
+        assert "the run gives no classes and no probabilities" in refused(getattr, found, name)
     assert run.skill is None
     assert 0 < run.metrics[-1]["accuracy"] < 1
     save(run, tmp_path / "run")
