@@ -167,8 +167,7 @@ class _Source:
             raise DataError(f"`dataset` {dataset}{instead(f'dataset {dataset}') or unknown + own}")
         if dataset != "digits" and not description.openml:
             raise DataError(
-                f"{dataset}: no {dataset}.npz ({description.summary}) in {home}; put it there, or export"
-                " DPLTM_DATA=FOLDER that has it"
+                f"{dataset}: no {dataset}.npz ({description.summary}) in {home}; put it there, or export DPLTM_DATA=FOLDER"
             )
         check_none(f"nothing says whose the records of {dataset} are", unit_column=self.units)
         return description, dataset, *(_digits() if dataset == "digits" else download(description, home))
@@ -366,9 +365,7 @@ def _split(x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name
     """Features and labels of a split as they are given."""
     if schema is not None:
         if not is_frame(x):
-            raise DataError(
-                f"`schema`: goes with a data frame, whose columns have names, and {x_name} is none; drop it"
-            )
+            raise DataError(f"`schema`: goes with a data frame, and {x_name} is none; drop it")
         labels = None if y is None else list(as_array(y, "y"))
         if labels is not None and len(labels) != len(x):
             raise DataError(f"{name}: {x_name} has {len(x)} records and {len(labels)} labels; give one label a record")

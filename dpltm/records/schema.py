@@ -170,9 +170,9 @@ class Schema:
 
     def check_finished(self) -> None:
         if self.wanted:
+            names = shown([column.name for column in self.wanted])
             raise DataError(
-                f"`schema`: kind, bounds or values of {shown([column.name for column in self.wanted])} are still private;"
-                " write public ones, or find them by dpltm datasets schema, with this `schema` and `private` 0.2"
+                f"`schema`: kind, bounds or values of {names} are private; write, or find them (`private`)"
             )
 
 

@@ -195,10 +195,6 @@ class Rows:
         order = slice(None) if other.columns is None else np.argsort(other.columns)
         return self.known_by(np.ascontiguousarray(other._cells[:, order]))
 
-    def owned(self, units: np.ndarray, units_name: str) -> Rows:
-        """Return the same, with whose each record is, ``(n,)`` texts, and the noun of those."""
-        return replace(self, _units=units, units_name=units_name)
-
     def identities(self, *, of_persons: bool = False) -> np.ndarray:
         """Return a digest of each record, ``(n,)`` uint64: of its features and their names, or of whose it is. Private.
 
@@ -415,7 +411,5 @@ class Split:
         else:
             opened = self.nobodys if by is None else isinstance(by, (Secret, Public))
         if not opened:
-            raise InputError(
-                "records: nothing on record opens them; pay for what is read of them, or declare it in their ledger"
-            )
+            raise InputError("records: nothing on record opens them; pay for what is read of them, or declare it")
         return self._closed

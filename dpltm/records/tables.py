@@ -262,20 +262,14 @@ def record_batches(path: Path) -> Iterator[tuple[Any, Iterator[Any]]]:
             yield reader.schema, batches
         except (pa.ArrowException, UnicodeDecodeError) as error:  # names that are no text
             kind = path.suffix.lower()[1:]
-            raise DataError(
-                f"{path}: is not a {kind} file that can be read ({first_line(error)}); write it again"
-            ) from error
+            raise DataError(f"{path}: is not a {kind} file that can be read ({first_line(error)})") from error
 
 
 # tables of numbers
 
 
 def read_table(
-    table: Table,
-    label: str | None,
-    labelled: bool = True,
-    units: str | None = None,
-    spare: Sequence[str] = (),
+    table: Table, label: str | None, labelled: bool = True, units: str | None = None, spare: Sequence[str] = ()
 ) -> RawSplit:
     """Return the records of a table of numbers, in the narrowest type that holds all of them.
 
@@ -291,9 +285,7 @@ def read_table(
 
     def arrays(block: Block) -> list[np.ndarray]:
         for record, count in block.ragged:
-            raise DataError(
-                f"{table}: record {record} (from 0) has {count} cells for the {len(names)} columns; correct it"
-            )
+            raise DataError(f"{table}: record {record} (from 0) has {count} cells for {len(names)} columns; mend it")
         if units is not None:
             whose.extend(Cells.of(block.columns[names.index(units)]).records())
         x = np.column_stack([_numbers(table, block, at, names[at] == units) for at in columns])
@@ -431,12 +423,7 @@ class _Encoder:
     """Makes arrays of a table by its schema. Arguments as :func:`read_by_schema`; ``label`` None for records without."""
 
     def __init__(
-        self,
-        table: Table,
-        label: str | None,
-        units: str | None,
-        spare: Sequence[str] = (),
-        coder: Coder | None = None,
+        self, table: Table, label: str | None, units: str | None, spare: Sequence[str] = (), coder: Coder | None = None
     ) -> None:
         self.table, self.label, self.units, self.coder = table, label, units, coder
         self.faults, self.whose = Faults(), list[str]()
@@ -582,8 +569,7 @@ def check_spelling(path: Path, schema: Schema) -> None:
         if count > max(read[name], records / 2):
             raise DataError(
                 f"{path}: column {name!r} holds numbers or dates in a form that is not read; write 1{schema.decimal}5 and"
-                ' 2024-12-31, say separator and decimal in a `schema`, or there kind = "ignored", or kind = "category" and'
-                ' values = "private"'
+                ' 2024-12-31, or say separator and decimal, or kind "ignored" or "category", in a `schema`'
             )
 
 
@@ -637,16 +623,11 @@ def _kinds(path: Path) -> dict[str, str]:
     """Return kinds by the types of columns, where a file has them: no value is looked at."""
     if suffix_of(path) == ".csv":
         return {}
-    kinds = {
-        "number": (is_numeric,),
-        "category": (is_text, pa.types.is_boolean),
-        "date": (pa.types.is_date, pa.types.is_timestamp),
-    }
+    kinds = {"number": is_numeric, "category": lambda kind: is_text(kind) or pa.types.is_boolean(kind)}
+    kinds["date"] = lambda kind: pa.types.is_date(kind) or pa.types.is_timestamp(kind)
     with record_batches(path) as (schema, _):
         types = zip(schema.names, schema.types, strict=True)
-        return {
-            name: kind for name, type_ in types for kind, tests in kinds.items() if any(test(type_) for test in tests)
-        }
+        return {name: kind for name, type_ in types for kind, is_kind in kinds.items() if is_kind(type_)}
 
 
 NEARLY = 0.95
@@ -684,16 +665,11 @@ def _label_read_off(column: Column, times: Counter[str]) -> Column:
         return column
     cells = sorted(cell for cell in times if cell not in MISSING)
     if not column.values and len(cells) > FEW and all(as_number(cell, column.decimal) is not None for cell in cells):
-        raise DataError(
-            f"`label` {column.name}: holds {len(cells):,} different numbers; give their public range by `target_bounds`"
-            " LO,HI, or name the `classes`"
-        )
+        raise DataError(f"`label` {column.name}: holds {len(cells):,} numbers; say `classes`, or `target_bounds`")
     values = column.values or tuple((cell,) for cell in cells)
     counts = [sum(times[cell] for cell in spellings) for spellings in values]
     if len(values) < 2 or not all(counts):
         lacking = shown([spellings[0] for spellings, count in zip(values, counts, strict=True) if not count])
-        raise DataError(
-            f"`label` {column.name}: has no record of {lacking or 'a second class'}; take some of every class"
-        )
+        raise DataError(f"`label` {column.name}: has no record of {lacking or 'a second class'}; take some of each")
     shares = tuple(max(round(count / sum(counts), 6), 1e-6) for count in counts)
     return replace(column, wanted=False, values=values, shares=shares)
