@@ -242,8 +242,7 @@ def _checked(raw: RawSplit, part: Part, *, empty: bool = False, valued: bool = F
     if len(places) < len(y):
         split = replace(split.taken(places), file=None)
     if raw.units is not None:
-        rows = replace(split.rows, _units=checked_units(raw, places), units_name=raw.units_name)
-        split = replace(split, rows=rows)
+        split = replace(split, rows=split.rows.owned(checked_units(raw, places), raw.units_name))
     return split, places
 
 

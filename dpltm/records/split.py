@@ -195,6 +195,10 @@ class Rows:
         order = slice(None) if other.columns is None else np.argsort(other.columns)
         return self.known_by(np.ascontiguousarray(other._cells[:, order]))
 
+    def owned(self, units: np.ndarray, units_name: str) -> Rows:
+        """Return the same, with whose each record is, ``(n,)`` texts, and the noun of those."""
+        return replace(self, _units=units, units_name=units_name)
+
     def identities(self, *, of_persons: bool = False) -> np.ndarray:
         """Return a digest of each record, ``(n,)`` uint64: of its features and their names, or of whose it is. Private.
 

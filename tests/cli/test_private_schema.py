@@ -110,7 +110,7 @@ def test_separator_and_decimal_mark_go_together(cli, refused):
     dose, temp, _ = read_schema(Path("f.toml")).columns
     assert (dose.kind, temp.kind, dose.decimal) == ("number", "number", ",")
     european("d.csv", ".")
-    assert "in a form that is not read; write 1,5 and 2024-12-31, say separator and decimal" in refused(
+    assert "in a form that is not read; write 1,5 and 2024-12-31, or say separator and decimal" in refused(
         f"{asked} g.toml"
     )
     Path("s.toml").write_text('separator = ";"\n')
@@ -170,7 +170,7 @@ def test_what_is_read_off_public_records(cli, refused):
     assert cli(f"{asked} ill --schema s.toml --out g.toml").code == 0
     assert read_schema(Path("g.toml")).columns[1].kind == "number"
     assert "has no record of a second class" in refused(f"{asked} only")
-    assert "holds 400 different numbers" in refused(f"{asked} fee")
+    assert "holds 400 numbers" in refused(f"{asked} fee")
     assert "has no record of 'perhaps'" in refused(f"{asked} ill --classes no,yes,perhaps")
     assert refused(f"{asked} ill --classes yes").startswith("--classes:")
 

@@ -106,7 +106,7 @@ SCORE = "`score=` is missing: float32 labels of shape (3,) are no class numbers,
             "`loss`: gives () for outputs (8, 3) and labels (8, 3) of 8 records; give one value a record",
         ),
         ("mlp:8", Y, {}, "give one number a record; declare the public range of a number to be predicted"),
-        (OneQuantity, ONE.records(60, 0)[1], {}, "number the classes from 0 to K-1"),
+        (OneQuantity, ONE.records(60, 0)[1], {}, "number classes 0 to K-1"),
         (
             "mlp:8",
             Y,

@@ -97,8 +97,7 @@ def test_known_name_without_its_file(tmp_path, write):
     assert (ds.records, ds.records_origin, ds.classes, ds.classes_origin) == (20, "counted", 10, "described")
     assert (load(path).name, load(path).classes_origin) == ("kmnist-7k", "counted")  # by a path it is any file
     assert refused(load, "a9a", home=tmp_path) == (
-        f"a9a: no a9a.npz (Adult income, 123 binary features) in {tmp_path}; put it there, or export DPLTM_DATA=FOLDER that"
-        " has it"
+        f"a9a: no a9a.npz (Adult income, 123 binary features) in {tmp_path}; put it there, or export DPLTM_DATA=FOLDER"
     )
 
 
@@ -203,7 +202,7 @@ def test_a_publication_says_that_its_splits_are_separate(tmp_path, write):
     assert "`test`: kmnist-7k: 4 of the 4 records" in refused(load, "kmnist-7k", home=tmp_path, test=mine)
 
 
-FINITE = "(counted from 0); features must be finite; replace the value or drop the record"
+FINITE = "(counted from 0); features must be finite"
 
 
 def test_declared_classes_and_bounds_decide(write, tmp_path):
@@ -238,7 +237,7 @@ def test_csv_with_test_split(tmp_path):
         ("a,b,c,y", "has, beside those, 'c'"),
     ):
         path = csv(tmp_path, "other", f"{header}\n{','.join('1' for _ in header.split(','))}\n")
-        said = f"{path}: its columns are not those of {train}: it {fault}; give it the same columns"
+        said = f"{path}: its columns are not those of {train}: it {fault}; give the same"
         assert refused(load, train, label="y", test=path, bounds=(0, 9)) == said
     twice = csv(tmp_path, "twice", "a,b,b,y\n1,1,1,1\n")
     for call in (partial(load, twice), partial(load, train, test=twice)):
