@@ -113,7 +113,12 @@ SCORE = "`score=` is missing: float32 labels of shape (3,) are no class numbers,
             SEVERAL.settings,
             "`ticket`: mlp:8 has one output a class, not float32 labels of shape (3,); give a",
         ),
-        (HandMade, Y, {**SEVERAL.settings, "class_weight": "1,1,1"}, "`class_weight`: float32 labels"),
+        (
+            HandMade,
+            Y,
+            {**SEVERAL.settings, "class_weight": "1,1,1"},
+            "`class_weight`: is for classes, and these labels are none",
+        ),
         (HandMade, Y, {**SEVERAL.settings, "metric": "auc"}, "`metric`: the `score` of the network"),
         (HandMade, Y, {**SEVERAL.settings, "units": np.arange(60)}, "`units`: a person's labels"),
         *(
