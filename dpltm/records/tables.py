@@ -59,12 +59,10 @@ class Block:
     Attributes:
         columns: Arrow arrays of the columns that are read, by their places.
         records: their numbers in the table, from 0.
-        ragged: numbers of those that have not a cell a column and are left out, and how many they have.
     """
 
     columns: dict[int, Any]
-    records: Sequence[int]
-    ragged: tuple[tuple[int, int], ...] = ()
+    records: range
 
     def __len__(self) -> int:
         return len(self.records)
@@ -198,12 +196,16 @@ def _by_line(table: Table, path: Path, read: Sequence[int], start: int) -> Itera
     """Yield the records of a file from one of them on, by Python's reader."""
     width = len(table.names)
     with _rows(path, table.schema) as rows:
-        records = enumerate(itertools.islice(rows, start + table.schema.header, None), start)
+        records = itertools.islice(rows, start + table.schema.header, None)
         while block := list(itertools.islice(records, BLOCK)):
-            full = [(record, row) for record, row in block if len(row) == width]
-            columns = {at: pa.array([row[at] for _, row in full], pa.string()) for at in read}
-            ragged = tuple((record, len(row)) for record, row in block if len(row) != width)
-            yield Block(columns, [record for record, _ in full], ragged)
+            for record, row in enumerate(block, start):
+                if len(row) != width:
+                    raise DataError(
+                        f"{path}: record {record} (from 0) has {len(row)} cells for {width} columns; mend it"
+                    )
+            columns = {at: pa.array([row[at] for row in block], pa.string()) for at in read}
+            yield Block(columns, range(start, start + len(block)))
+            start += len(block)
 
 
 def _by_arrow(table: Table, path: Path, read: Sequence[int]) -> Iterator[Block]:
@@ -284,8 +286,6 @@ def read_table(
     at_label = names.index(label) if label is not None and labelled else None
 
     def arrays(block: Block) -> list[np.ndarray]:
-        for record, count in block.ragged:
-            raise DataError(f"{table}: record {record} (from 0) has {count} cells for {len(names)} columns; mend it")
         if units is not None:
             whose.extend(Cells.of(block.columns[names.index(units)]).records())
         x = np.column_stack([_numbers(table, block, at, names[at] == units) for at in columns])
@@ -439,9 +439,6 @@ class _Encoder:
         """Return features, classes, and all other cells and those of labels as numbers, of some records."""
         schema = self.table.schema
         empty = frozenset(schema.missing)
-        for record, count in block.ragged:
-            what = f"{count} cells in place of {len(self.table.names)}"
-            self.faults.add("whole lines", what, "give every record one cell a column", record)
         cells = {name: Cells.of(block.columns[at]) for at, name in self.read.items()}
         features = [
             self.coder(column, cells[column.name], empty)[:, None]
@@ -583,8 +580,6 @@ def read_off(path: Path, schema: Schema, declared: Sequence[str] = ()) -> Schema
     names = table.names
     times: dict[str, Counter[str]] = {name: Counter() for name in names}
     for block in table.blocks(range(len(names))):
-        for record, width in block.ragged:
-            raise DataError(f"{path}: record {record} (from 0) has {width} cells for {len(names)} columns; correct it")
         for at, column in block.columns.items():
             cells = Cells.of(column)
             counts = np.bincount(cells.codes, minlength=len(cells.texts)).tolist()
