@@ -396,65 +396,50 @@ def read_by_schema(
     if coder is None:
         schema.check_finished()
     label = schema.label.name if labelled else None
-    encoder = _Encoder(table, None if labels is not None else label, units, spare, coder)
-    x, y, cells, targets = table.joined(list(encoder.read), encoder.arrays)
+    named = {units, *(column.name for column in schema.columns)}
+    passed = {*index_columns(table.names), *(at for at, name in enumerate(table.names) if name in spare)}
+    read = {at: name for at, name in enumerate(table.names) if name in named or at not in passed}
+    _check_header(table, list(read.values()), units, labelled and labels is None)
+    own = None if schema.labels is None else schema.labels.name
+    columns = [name for name in read.values() if name != own]
+    faults, whose, empty = Faults(), list[str](), frozenset(schema.missing)
+
+    def arrays(block: Block) -> list[np.ndarray]:
+        """Return features, classes, and all other cells and those of labels as numbers, of some records."""
+        cells = {name: Cells.of(block.columns[at]) for at, name in read.items()}
+        features = [
+            coder(column, cells[column.name], empty)[:, None]
+            if column.wanted and coder is not None
+            else encoded(column, cells[column.name], empty, faults, block.records)
+            for column in schema.columns
+            if column.features
+        ]
+        y, targets = np.zeros(len(block), dtype=np.int64), np.empty(0)
+        if label is not None and labels is None:
+            y, targets = classes_of(schema.label, cells[label], faults, block.records), cells[label].numbers
+        if units is not None and units in cells:
+            whose.extend(cells[units].records())
+        numbers = [np.empty((len(block), 0)), *(cells[name].numbers[:, None] for name in columns)]
+        return [np.concatenate(features, axis=1), y, np.concatenate(numbers, axis=1), targets]
+
+    x, y, cells, targets = table.joined(list(read), arrays)
     if labels is not None:
         label_cells = Cells.of_objects(list(labels))
-        y = classes_of(schema.label, label_cells, encoder.faults, range(len(label_cells)))
-        targets = label_cells.numbers
-    if encoder.faults:
-        raise DataError(f"{table}: does not fit its schema: {'; '.join([*encoder.faults.values()][:MOST_FAULTS])}")
+        y, targets = classes_of(schema.label, label_cells, faults, range(len(label_cells))), label_cells.numbers
+    if faults:
+        raise DataError(f"{table}: does not fit its schema: {'; '.join([*faults.values()][:MOST_FAULTS])}")
     return RawSplit(
         x,
         y if labelled else None,
         str(table),
         "the feature table",
         f"column {label!r}",
-        None,
-        Rows(cells, targets, tuple(encoder.columns), label),  # known under any schema
-        np.array(encoder.whose) if units is not None and labelled else None,
-        units or "",
-        left_out=tuple(name for at, name in enumerate(table.names) if at not in encoder.read),
+        rows=Rows(cells, targets, tuple(columns), label),  # known under any schema
+        units=np.array(whose) if units is not None and labelled else None,
+        units_name=units or "",
+        left_out=tuple(name for at, name in enumerate(table.names) if at not in read),
         schema=schema,
     )
-
-
-class _Encoder:
-    """Makes arrays of a table by its schema. Arguments as :func:`read_by_schema`; ``label`` None for records without."""
-
-    def __init__(
-        self, table: Table, label: str | None, units: str | None, spare: Sequence[str] = (), coder: Coder | None = None
-    ) -> None:
-        self.table, self.label, self.units, self.coder = table, label, units, coder
-        self.faults, self.whose = Faults(), list[str]()
-        schema = table.schema
-        named_columns = {units, *(column.name for column in schema.columns)}
-        passed = {*index_columns(table.names), *(at for at, name in enumerate(table.names) if name in spare)}
-        self.read = {at: name for at, name in enumerate(table.names) if name in named_columns or at not in passed}
-        _check_header(table, list(self.read.values()), units, label is not None)
-        own = None if schema.labels is None else schema.labels.name
-        self.columns = [name for name in self.read.values() if name != own]
-
-    def arrays(self, block: Block) -> list[np.ndarray]:
-        """Return features, classes, and all other cells and those of labels as numbers, of some records."""
-        schema = self.table.schema
-        empty = frozenset(schema.missing)
-        cells = {name: Cells.of(block.columns[at]) for at, name in self.read.items()}
-        features = [
-            self.coder(column, cells[column.name], empty)[:, None]
-            if column.wanted and self.coder is not None
-            else encoded(column, cells[column.name], empty, self.faults, block.records)
-            for column in schema.columns
-            if column.features
-        ]
-        y, targets = np.zeros(len(block), dtype=np.int64), np.empty(0)
-        if self.label is not None:
-            y = classes_of(schema.label, cells[self.label], self.faults, block.records)
-            targets = cells[self.label].numbers
-        if self.units is not None and self.units in cells:
-            self.whose += cells[self.units].records()
-        numbers = [np.empty((len(block), 0)), *(cells[name].numbers[:, None] for name in self.columns)]
-        return [np.concatenate(features, axis=1), y, np.concatenate(numbers, axis=1), targets]
 
 
 def _check_header(table: Table, names: list[str], units: str | None, labelled: bool) -> None:
