@@ -33,7 +33,7 @@ MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
 
 KINDS = ("number", "category", "hashed", "date", "label", "ignored")
 
-MAX_CATEGORIES, MAX_FEATURES, MAX_BYTES = 10_000, 100_000, 2**20
+MAX_CATEGORIES, MAX_FEATURES, MAX_BYTES = 10_000, 100_000, 2**22
 """Of a column; of a table; of a file. Guards against typing errors and hostile files."""
 
 _FIELDS = {
