@@ -265,27 +265,23 @@ def convert(bunch: Mapping[str, Any], description: Description) -> tuple[RawSpli
 
     They hold bytes where the described bounds are those of bytes, else float32.
     """
-    source = f"OpenML {description.name}"
-    remedy = f"the table has changed, put {description.name}.npz into the data home instead"
-    rows, features = description.records + description.openml_test, int(np.prod(description.shape))
-    if np.shape(bunch["data"]) != (rows, features):
-        raise DataError(f"{source}: has shape {np.shape(bunch['data'])}, expected {(rows, features)}; {remedy}")
+    source, cut = f"OpenML {description.name}", description.records
+    coloured = len(description.shape) == 3
+    shape = (
+        (description.shape[-1], *description.shape[:-1]) if coloured else description.shape
+    )  # colours plane by plane
     try:
         # ARFF quotes some labels, and the quotes can survive parsing.
         target = np.array([float(str(t).strip("'\"")) for t in bunch["target"]]) - description.first_label
-        data: np.ndarray = np.asarray(bunch["data"], dtype=np.float32)
+        x = np.asarray(bunch["data"], dtype=np.float32).reshape(cut + description.openml_test, *shape)
     except ValueError as error:
-        raise DataError(f"{source}: holds something that is not a number ({first_line(error)}); {remedy}") from error
+        fix = f"put {description.name}.npz into the data home instead"
+        raise DataError(f"{source}: the table has changed ({first_line(error)}); {fix}") from error
     if description.bounds == (0, 255):
         with np.errstate(invalid="ignore"):
-            as_bytes = data.astype(np.uint8)
-        data = as_bytes if np.array_equal(data, as_bytes) else data
-    if len(description.shape) == 3:  # a row of a colour image comes plane by plane, a record has channels last
-        height, width, channels = description.shape
-        x = data.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
-    else:
-        x = data.reshape(-1, *description.shape)
-    cut = description.records
+            as_bytes = x.astype(np.uint8)
+        x = as_bytes if np.array_equal(x, as_bytes) else x
+    x = np.moveaxis(x, 1, -1) if coloured else x
     return RawSplit(x[:cut], target[:cut], source), RawSplit(x[cut:], target[cut:], source, "x_test", "y_test")
 
 
