@@ -25,9 +25,6 @@ from dpltm.records.schema import Column
 _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 """Numbers that Arrow and Python read alike, for Arrow; what else may be one goes to Python."""
 
-_NO_WORD = r"(?i)^[+-]?(\.?\d|inf|nan)|[^\x00-\x7f]"
-"""Beginning of all that Python may read as a number."""
-
 
 def is_numeric(kind: Any) -> bool:
     """Tell whether a column of such an Arrow type holds numbers."""
@@ -66,10 +63,8 @@ def as_column(cells: list[Any]) -> Any:
         gets cells of one kind, and holes.
     """
     kinds = {_KINDS.get(cell, object) for cell in {*map(type, cells)} if cell.__name__ not in _HOLES}
-    types: tuple[tuple[set[type], Any], ...] = (
-        ({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64()), ({str, float}, pa.string()),
-    )  # fmt: skip
-    for alike, arrow in types:
+    arrows = {pa.bool_(): {bool}, pa.int64(): {int}, pa.float64(): {int, float}, pa.string(): {str, float}}
+    for arrow, alike in arrows.items():
         with contextlib.suppress(pa.ArrowException, OverflowError):  # beyond 64 bits, or fractions beside words
             if kinds <= alike:
                 return pa.array(cells, arrow, from_pandas=True)
@@ -127,14 +122,11 @@ class Cells:
         numbers = _numbers(self.values)
         words = np.zeros(len(numbers), dtype=bool)
         unsure = np.flatnonzero(~np.isfinite(numbers))
-        texts = _texts(self.values.take(pa.array(unsure)))
-        maybe = pc.match_substring_regex(pa.array(texts, pa.string()), _NO_WORD).to_pylist()
-        for place, text, no_word in zip(unsure.tolist(), texts, maybe, strict=True):
-            number = as_number(text) if no_word else None
+        for place, text in zip(unsure.tolist(), _texts(self.values.take(pa.array(unsure))), strict=True):
+            number = as_number(text)
             words[place] = number is None
-            numbers[place] = (
-                int.from_bytes(blake2b(text.encode(), digest_size=6).digest()) if number is None else number
-            )
+            word = int.from_bytes(blake2b(text.encode(), digest_size=6).digest())
+            numbers[place] = word if number is None else number
         return numbers, words
 
     @property
