@@ -150,12 +150,11 @@ class _Source:
     def splits(self, dataset: str, home: Path) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
         """Description if known, name, training split and its own test split if any."""
         path = Path(dataset)
-        if self.schema is not None and suffix_of(path) not in TABLES:
-            raise DataError(f"`schema`: is for tables ({', '.join(TABLES)}), and {dataset} is none; drop `schema`")
+        if suffix_of(path) not in TABLES:
+            check_none(f"is for tables ({', '.join(TABLES)}), and {dataset} is none", schema=self.schema)
         if {os.sep, os.altsep or os.sep} & set(dataset) or suffix_of(path) in SUFFIXES:
             return None, stem_of(path), *self._file(path, "`dataset`")
-        if self.label is not None:
-            raise DataError(f"`label` {self.label}: {dataset} is a name, not a table; drop `label`")
+        check_none(f"{dataset} is a name, not a table", label=self.label)
         description = catalogue().get(dataset)
         file = home / f"{dataset}.npz"
         if dataset != "digits" and file.is_file():
