@@ -22,9 +22,8 @@ import torch
 from scipy import stats
 
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.local.codebook import TOGETHER
+from dpltm.local.codebook import TOGETHER, best_codebook
 from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, public_statistics
-from dpltm.local.server import best_codebook
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import Public, load
 

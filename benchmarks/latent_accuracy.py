@@ -30,9 +30,8 @@ import torch
 
 from dpltm.experiments import summary
 from dpltm.features.feature_map import make_feature_map
-from dpltm.local.codebook import Codebook
-from dpltm.local.scheme import BitStrings, FixedPoint, channel_statistics
-from dpltm.local.server import Estimates, Messages, best_codebook, nearest_mean, noise, of_estimates
+from dpltm.local.codebook import Codebook, Estimates, best_codebook, nearest_mean, noise, of_estimates
+from dpltm.local.scheme import BitStrings, FixedPoint, Messages, channel_statistics
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask

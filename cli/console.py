@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dpltm.cli.commands import Call
 
 _PROGRESS = Deferred("dpltm.cli.progress:progress")
+_SHOW_PLAN = Deferred("dpltm.cli.show:show_plan")
 
 
 WIDE = 160
@@ -63,14 +64,14 @@ def answering(
     show: Callable[[RichConsole, dict[str, Any]], None],
     wanting: Callable[[dict[str, Any]], bool] | None = None,
 ) -> Callable[[Any, Call], None]:
-    """Make a command that prints the answer of some work."""
+    """Make a command that prints the answer of some work, by ``show`` unless nothing was done."""
 
     def command(request: Any, call: Call) -> None:
         answer = work(request, call.console)
         if answer is None:
             return
         body = as_flags(answer)
-        call.console.result(body, lambda rich: show(rich, body))
+        call.console.result(body, lambda rich: (_SHOW_PLAN if body.get("dry_run") else show)(rich, body))
         if wanting is not None and wanting(body):
             raise typer.Exit(1)
 

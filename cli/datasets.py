@@ -52,7 +52,7 @@ def list_datasets(request: LsRequest, progress: Progress) -> dict[str, Any]:
 
 def fetch(request: FetchRequest, progress: Progress) -> dict[str, Any]:
     """Return where a known dataset lies, downloaded if it is not at hand."""
-    name = request.dataset or ""
+    name = request.dataset
     home = data_home()
     if name not in catalogue():
         raise InputError(f"`dataset` {name!r:.80}: no dataset known by name{did_you_mean(name, catalogue())}")
@@ -99,7 +99,7 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
 
 def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
     """Return the schema of a table, drafted or finished."""
-    path = Path(request.file or "")
+    path = Path(request.file)
     out = None if request.out is None else Path(request.out)
     if out is not None:
         check_free(out)
@@ -223,7 +223,7 @@ def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
     written = f"wrote {body['out']}" if body.get("out") else None
     if "privacy" in body:
         facts = {key: value or None for key, value in body.items() if key not in ("schema", "out")}
-        show_answer(written or "would find", rich, facts)
+        show_answer(str(written), rich, facts)
     else:
         rich.print(written or body["schema"], soft_wrap=True)
         if written:

@@ -41,19 +41,21 @@ from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.predict import no_formula
+from dpltm.tickets.workbench import compare
 from dpltm.tickets.workbench.code import opened_run
-from dpltm.tickets.workbench.compare import COLUMNS, costs, texts, title
 from dpltm.tickets.workbench.handover import exported
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Run
 from dpltm.verbs import evaluate as stage
 
+BOUNDS, COLUMNS = ("bounds", "target_bounds"), ("label", "unit_column")
+"""Options on the records of a training that hold for others as well; the latter of tables."""
 
-def said_in_training(run: Run) -> dict[str, str | None]:
-    """Options on the table of a training, from its run: columns of labels and of persons, and bounds."""
+
+def options_of(run: Run) -> dict[str, str]:
+    """Return those options of a run's training that were given."""
     options = section(run.config, "options")
-    names = ("label", "unit_column", "bounds", "target_bounds")
-    return {name: text if isinstance(text := options.get(name), str) else None for name in names}
+    return {name: text for name in (*BOUNDS, *COLUMNS) if isinstance(text := options.get(name), str)}
 
 
 def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
@@ -69,11 +71,11 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
         classes = request.classes or (None if has_classes else run.spec.classes)
         resolved = replace(request, dataset=request.input, classes=classes)
     path = Path(resolved.dataset or "")
-    trained_with = said_in_training(run)
-    if suffix_of(path) not in TABLES:  # of names nothing was said
-        trained_with = {name: trained_with[name] for name in ("bounds", "target_bounds")} if path.suffix else {}
-    unsaid: dict[str, Any] = {name: value for name, value in trained_with.items() if getattr(resolved, name) is None}
-    resolved = replace(resolved, **unsaid)
+    shared: tuple[str, ...] = BOUNDS if path.suffix else ()  # a dataset by its name has its own
+    if suffix_of(path) in TABLES:
+        shared = (*BOUNDS, *COLUMNS)
+    trained_with: dict[str, Any] = {name: text for name, text in options_of(run).items() if name in shared}
+    resolved = replace(resolved, **{name: getattr(resolved, name) or text for name, text in trained_with.items()})
     layout = stage.text_layout(run)
     schema = run.schema if suffix_of(path) in TABLES else None
     opened = partial(open_dataset, resolved, for_training=request.input is None, schema=schema)
@@ -97,18 +99,17 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
 
 def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     """Write the predictions of a run's network."""
-    out = Path(request.out or "")
-    source = request.input or ""
+    out = Path(request.out)
+    source = request.input
     if out.suffix.lower() != ".csv":
         raise InputError(f"`out`: {out} is no .csv; name it {stem_of(out)}.csv (dpltm.predict gives arrays)")
     check_free(out)
     check_writable(out)
     run = opened_run(request.run, request.model)
-    trained_with = said_in_training(run)
-    schema = run.schema
+    trained_with, schema = options_of(run), run.schema
     features = {column.name for column in schema.columns if column.features} if schema else set(run.columns or ())
-    spare = [trained_with["unit_column"], trained_with["label"] if request.label is None else None, request.id]
-    spared = [name for name in spare if name and name not in features]
+    spare = (trained_with.get("unit_column"), request.label or trained_with.get("label"), request.id)
+    spared = [name for name in spare if name and name not in (request.label, *features)]
     beside = _beside(Path(source), features, schema, {*spared, request.label})
     passed = f"{source} has columns that the run does not take; they are passed over: {shown(beside)}"
     ids = None if request.id is None else (request.id, tables.column_texts(Path(source), request.id, schema))
@@ -126,7 +127,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _beside(source: Path, features: set[str], schema: Schema | None, expected: set[str | None]) -> list[str]:
-    """Return the columns of a table that has all features of a run, but for these, what is ``known``, and its schema's."""
+    """Return the columns of a table that has all features of a run, but for these, ``expected`` ones and its schema's."""
     if not features or suffix_of(source) not in TABLES:
         return []
     with reading(source, "`input`"):
@@ -156,7 +157,7 @@ def _write(
 def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
     """Write a run's network for use without dpltm."""
     run = opened_run(request.run, request.model)
-    export = exported(run, Path(request.out or ""), consent=request.yes, progress=progress)
+    export = exported(run, Path(request.out), consent=request.yes, progress=progress)
     return {
         "run": run.label, "form": export.about["form"], "written": str(export.path),
         "files": sorted(path.name for path in export.path.iterdir()), "difference": export.difference,
@@ -193,9 +194,9 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the table, what all of it costs, and notes."""
-    show_texts(rich, list(COLUMNS), texts(body), title(body) or None)
-    for line in costs(body):
-        rich.print(line, style="bold")
+    show_texts(rich, list(compare.COLUMNS), compare.texts(body), compare.title(body) or None)
+    if (together := body["together"]) is not None:
+        rich.print(f"all {together['runs']} released together: {guarantee(together)}", style="bold")
     show_notes(rich, body)
     show_wrote(rich, body, "plot")
 

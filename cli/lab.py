@@ -30,7 +30,7 @@ MESSAGES = "likelihood ratios of messages of two records"
 
 def attack(request: AuditRequest, progress: Progress) -> dict[str, Any]:
     """Return the JSON answer."""
-    target = request.target or ""
+    target = request.target
     files = {"config.json": _run, "scheme.json": _scheme}
     by_file = (work for file, work in files.items() if (Path(target) / file).is_file())
     work = _demo if target == "demo" else next(by_file, _tickets)
@@ -98,7 +98,7 @@ audit_command = answering(attack, show_findings, lambda body: "certified" in bod
 FILES = ("run", "messages", "scheme")
 """What a command of ``dpltm latent`` wrote, by its name in the answer."""
 
-APART = {*FILES, "id", "certified", "nominal", "notes", "dry_run"}
+APART = {*FILES, "id", "certified", "nominal", "notes"}
 """Parts of an answer that are no facts in its table."""
 
 
@@ -107,7 +107,7 @@ def show_local(rich: RichConsole, body: dict[str, Any]) -> None:
     files = [body[name] for name in FILES if name in body]
     title = f"wrote {files[0]}" if files else "local privacy of a record"
     facts = {name: value for name, value in body.items() if name not in APART}
-    show_pairs(rich, "would encode" if body.get("dry_run") else title, facts)
+    show_pairs(rich, title, facts)
     certified = {"epsilon": body["certified"], "delta": 0, "adjacency": "replace-one", "unit": "record"}
     rich.print(guarantee(certified, 7), style="bold")
     rich.print(f"nominal epsilon = {figure(body['nominal'])} (claimed by: {body['protocol']})")

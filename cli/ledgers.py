@@ -30,7 +30,7 @@ from dpltm.tickets.model_card import MOST, edits, holds_statement, read_statemen
 
 def explain(options: LedgerRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy ledger``: line by line, and what it all comes to."""
-    books = [read_book(Path(name)) for name in options.files or ()]
+    books = [read_book(Path(name)) for name in options.files]
     account = total(books)
     method = certified_by(options.accountant)
     entries = [entry for book in books for entry in book.entries]
@@ -42,7 +42,7 @@ def explain(options: LedgerRequest, _: Progress) -> dict[str, Any]:
     if len(books) > 1:
         notes.append("a draw that is first in its own ledger counts as a later one here")
     return {
-        "ledgers": [str(name) for name in options.files or ()],
+        "ledgers": [str(name) for name in options.files],
         "population": books[0].population,
         "unit": account.unit,
         "entries": [
@@ -95,7 +95,7 @@ def _parts(account: Account, delta: float, method: str) -> list[dict[str, Any]]:
 
 def budgets(options: BudgetRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy budget``: the budget of a ledger, after one was set if one was asked for."""
-    path = Path(options.file or "")
+    path = Path(options.file)
     if options.epsilon is None:
         return {"ledger": str(path), "budgets": _budget(read_book(path))}
     ledger = open_ledger(path, population=options.population, unit=options.unit)
@@ -116,7 +116,7 @@ def _budget(book: Book) -> list[dict[str, Any]]:
 
 def declare_apart(options: ApartRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy apart``: another population has nobody in common with that of a ledger."""
-    path = Path(options.file or "")
+    path = Path(options.file)
     ledger = open_ledger(path)
     if ledger.population in (None, options.name):
         owner = "nobody's by name" if ledger.population is None else f"that of {options.name!r} itself"
@@ -156,7 +156,7 @@ OF_RUN = (
 
 def check(options: CheckRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy check``: the differences."""
-    path = Path(options.card or "")
+    path = Path(options.card)
     if path.is_dir():
         if options.run is not None:
             raise InputError(f"`run`: {path} is a folder itself; name a card or a page, or leave `run` out")

@@ -39,97 +39,92 @@ from dpltm.privacy.mechanisms import (
     Selection,
 )
 from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_figure
-from dpltm.privacy.trade_off import SHOWN, Curves, curves, curves_of_account, sentence
+from dpltm.privacy.trade_off import SHOWN, curves, curves_of_account, sentence
 from dpltm.progress import Progress
 from dpltm.tickets.charts import new_picture, trade_off, write_charts
 
 
 def epsilon_of(options: EpsilonRequest, _: Progress) -> dict[str, Any]:
-    """Return the JSON answer of ``dpltm privacy epsilon``: what a training costs, by every accountant."""
-    if options.mechanism in PLAIN:
-        return _of_releases(options)
-    training, draw = _training(options)
-    mechanisms = (*draw, training)
+    """Return the JSON answer of ``dpltm privacy epsilon``: what a training, or other releases, cost by every accountant."""
+    mechanisms, facts = _described(options)
+    training = mechanisms[-1]
     figures = {name: epsilon(mechanisms, options.delta, name) for name in CERTIFIED}
-    figures |= {name: approximate(mechanisms, options.delta, name) for name in ACCOUNTANTS if name not in CERTIFIED}
-    notes = [compare_central_limit(figures["clt"], figures[DEFAULT]), *_relation_notes(training), SEARCH_NOTE]
+    body = {**facts, **{name: json_figure(value) for name, value in figures.items()}, "notes": [SEARCH_NOTE]}
+    if options.mechanism in PLAIN:
+        return body
+    assert isinstance(training, NoisySgd)
+    nominal = {name: approximate(mechanisms, options.delta, name) for name in ACCOUNTANTS if name not in CERTIFIED}
+    mu, allocated = central_limit_mu([training]), isinstance(training, AllocatedSgd)
+    notes = [compare_central_limit(nominal["clt"], figures[DEFAULT]), *_relation_notes(training), SEARCH_NOTE]
     return {
-        **_setting(training, options),
-        **{name: json_figure(value) for name, value in figures.items()},
-        "mu": "inf" if (mu := central_limit_mu([training])) is None else json_figure(mu),
-        "nominal": None
-        if isinstance(training, AllocatedSgd)
-        else _nominal(slack_noise(training, options.delta), "for ma's epsilon"),
+        **body,
+        **{name: json_figure(value) for name, value in nominal.items()},
+        "mu": "inf" if mu is None else json_figure(mu),
+        "nominal": None if allocated else _nominal(slack_noise(training, options.delta), "for ma's epsilon"),
         "notes": notes,
     }
 
 
 def _nominal(noise_multiplier: float, terms: str) -> dict[str, Any]:
-    source = (
-        f"GDP Equations 7 and 8: the noise that the central limit theorem would allow {terms}; it promises nothing"
-    )
+    source = f"GDP Equations 7 and 8: what the central limit theorem would allow {terms}; it promises nothing"
     return {"noise_multiplier": noise_multiplier, "source": source}
 
 
-def _of_releases(options: EpsilonRequest) -> dict[str, Any]:
-    """Return the same of releases from all records, for all records of a group together."""
-    mechanisms = _releases(options)
-    names = ("mechanism", "noise_multiplier", "eps1", "group", "delta")
-    return {
-        **{name: getattr(options, name) for name in names},
-        "categories": options.categories if options.mechanism == "randomized-response" else None,
-        "steps": options.steps or 1,
-        "adjacency": mechanisms[0].adjacency,
-        **{name: json_figure(epsilon(mechanisms, options.delta, name)) for name in CERTIFIED},
-        "notes": [SEARCH_NOTE],
-    }
+def _described(options: ReleaseOptions) -> tuple[tuple[Mechanism, ...], dict[str, Any]]:
+    """Return the mechanisms that the options describe, a training last, and what is told of them."""
+    if options.mechanism in PLAIN:
+        mechanisms = _releases(options)
+        facts = {name: getattr(options, name) for name in ("mechanism", "noise_multiplier", "eps1", "group", "delta")}
+        facts["categories"] = options.categories if options.mechanism == "randomized-response" else None
+        return mechanisms, {**facts, "steps": options.steps or 1, "adjacency": mechanisms[0].adjacency}
+    for name, whose in (("categories", "randomized-response"), ("group", ", ".join(PLAIN))):
+        _leave_out(options, f"goes with `mechanism` {whose}", name)
+    if options.noise_multiplier is None:
+        raise InputError("`noise_multiplier` is missing: the noise over the sensitivity, such as 1.1")
+    training, draw = _training(options, options.noise_multiplier)
+    return (*draw, training), _setting(training, options)
 
 
 _SAMPLING = ("sampling_rate", "sampling", "epochs")
+DEFAULTS = {"categories": 2, "group": 1, "mechanism": "exponential"}
 
 
 def _leave_out(options: SettingOptions, why: str, *names: str) -> None:
     """Raise InputError for options that have no meaning beside others."""
     for name in names:
-        if getattr(options, name) != {"categories": 2, "group": 1}.get(name):
+        if getattr(options, name) != DEFAULTS.get(name):
             raise InputError(f"`{name}`: {why}; leave it out")
 
 
-def _releases(options: ReleaseOptions) -> list[Mechanism]:
+def _releases(options: ReleaseOptions) -> tuple[Mechanism, ...]:
     """Return releases in place of a training, as they concern all records of a group together.
 
     The sensitivity of a release grows with the group, by the triangle inequality. Of randomised responses each
     record of the group gives one.
     """
-    name = options.mechanism
-    count = options.steps or 1
-    group = options.group
+    name, group, steps = options.mechanism, options.group, options.steps or 1
     response = name == "randomized-response"
     decides, *others = ("eps1", "noise_multiplier") if response else ("noise_multiplier", "eps1", "categories")
     _leave_out(options, f"does not go with `mechanism` {name}", *_SAMPLING, *others)
     value = getattr(options, decides)
     if value is None:
-        raise InputError(
-            f"`{decides}` is missing: {'the epsilon of one answer' if response else 'the noise'}, such as 1.1"
-        )
-    if count * (group if response else 1) > MAX_RELEASES:
+        what = "the epsilon of one answer" if response else "the noise"
+        raise InputError(f"`{decides}` is missing: {what}, such as 1.1")
+    count = steps * group if response else steps
+    if count > MAX_RELEASES:
         raise InputError(f"`steps`, `group`: more than {MAX_RELEASES:,} releases; ask for fewer")
     adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
     if response:
-        return [RandomizedResponse(value, options.categories)] * (count * group)
+        return (RandomizedResponse(value, options.categories),) * count
     if name == "laplace":
-        return [LaplaceRelease(value, float(group), adjacency=adjacency)] * count
-    if name == "gaussian":
-        return [NoisySgd(1.0, count, value / group, adjacency=adjacency)]
-    raise InputError(f"`mechanism`: no price of {name} is known here")
+        return (LaplaceRelease(value, float(group), adjacency=adjacency),) * count
+    return (NoisySgd(1.0, count, value / group, adjacency=adjacency),)
 
 
 def noise_of(options: NoiseRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy noise``: the least noise that a budget allows."""
-    if options.epsilon is None:
-        raise InputError("`epsilon` is missing: the whole budget, such as 1")
     check_certifies(options.accountant)
-    plan, draw = _mechanisms(options, noise=1.0)
+    plan, draw = _training(options, noise=1.0)
     try:
         training = calibrate_noise(options.epsilon, options.delta, plan, Planned.after(*draw), options.accountant)
     except BudgetError:
@@ -161,15 +156,24 @@ def noise_of(options: NoiseRequest, _: Progress) -> dict[str, Any]:
 def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy curve``; a picture is drawn where one was asked for."""
     picture = new_picture(options.plot)
-    title, adjacency, unit, priced, at_delta = _curves(options)
+    if options.ledger is None:
+        mechanisms, facts = _described(options)
+        unit, adjacency = "record", mechanisms[-1].adjacency
+        title, priced, at_delta = _title(facts), curves(mechanisms), epsilon(mechanisms, options.delta)
+    else:
+        names = ("noise_multiplier", *_SAMPLING, "steps", "eps1", "categories", "group", "mechanism")
+        _leave_out(options, "the `ledger` holds the settings", *names)
+        account = read_book(Path(options.ledger)).account()
+        unit, adjacency = account.unit, account.adjacency or "add-remove"
+        title, priced = f"everything in {options.ledger}", curves_of_account(account)
+        at_delta = account.epsilon(options.delta)
     if picture is not None:
         write_charts(picture, [trade_off(priced)], title)
     misses = priced.misses_at(0.05)
     nominal = None
     if priced.misses_gdp is not None:
         mu = json_figure(priced.mu or 0.0)
-        source = ACCOUNTANTS["clt"].source
-        nominal = {"mu": mu, "beta": priced.misses_gdp.tolist(), "source": source}
+        nominal = {"mu": mu, "beta": priced.misses_gdp.tolist(), "source": ACCOUNTANTS["clt"].source}
     return {
         "of": title,
         "certified": {
@@ -185,51 +189,22 @@ def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
-    """Title, relation, unit, curves, and epsilon at delta: of what the options describe, or of the ledger that they name."""
-    released = options.mechanism in PLAIN
-    if options.ledger is None:
-        if released:
-            priced = tuple(_releases(options))
-            title = _title(vars(options) | {"steps": options.steps or 1})
-        else:
-            sgd, draw = _training(options)
-            title = _title(_setting(sgd, options))
-            priced = (*draw, sgd)
-        return title, priced[-1].adjacency, "record", curves(priced), epsilon(priced, options.delta)
-    names = ("noise_multiplier", *_SAMPLING, "steps", "eps1", "categories", "group")
-    _leave_out(options, "the `ledger` holds the settings", *names, *(["mechanism"] * released))
-    account = read_book(Path(options.ledger)).account()
-    title = f"everything in {options.ledger}"
-    relation = account.adjacency or "add-remove"
-    return title, relation, account.unit, curves_of_account(account), account.epsilon(options.delta)
-
-
-def _mechanisms(options: SettingOptions, noise: float) -> tuple[NoisySgd, tuple[Selection, ...]]:
+def _training(options: SettingOptions, noise: float) -> tuple[NoisySgd, tuple[Selection, ...]]:
     """Return the training that the options describe, with so much noise, and the draw before it."""
-    participations = participations_of(options.sampling)
-    if participations is not None:
-        _leave_out(options, "follows from `sampling` allocation and `steps`", "sampling_rate", "epochs")
-    rate = 1.0 if participations is not None else _rate(options.sampling_rate)
-    steps = _steps(options, rate)
     adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
-    training = NoisySgd(rate, steps, noise, adjacency=adjacency)
-    if participations is not None:
+    participations = participations_of(options.sampling)
+    if participations is None:
+        rate = _rate(options.sampling_rate)
+        training = NoisySgd(rate, _steps(options, rate), noise, adjacency=adjacency)
+    else:
+        _leave_out(options, "follows from `sampling` allocation and `steps`", "sampling_rate", "epochs")
+        steps = _steps(options, 1.0)
         rate = participations / steps
         training = AllocatedSgd(rate, steps, noise, participations=participations, adjacency=adjacency)
     if (eps1 := options.eps1) is None:
         return training, ()
     how: Any = options.mechanism
     return training, (Selection(eps1, eps1, how, adaptive=False, adjacency=adjacency),)
-
-
-def _training(options: ReleaseOptions) -> tuple[NoisySgd, tuple[Selection, ...]]:
-    """Return the same with the noise that is stated; other releases have options of their own."""
-    for name, whose in (("categories", "randomized-response"), ("group", ", ".join(PLAIN))):
-        _leave_out(options, f"goes with `mechanism` {whose}", name)
-    if options.noise_multiplier is None:
-        raise InputError("`noise_multiplier` is missing: the noise over the sensitivity, such as 1.1")
-    return _mechanisms(options, options.noise_multiplier)
 
 
 def _rate(text: str | None) -> float:

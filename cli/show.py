@@ -127,6 +127,11 @@ def show_answer(title: str, rich: RichConsole, body: dict[str, Any]) -> None:
     show_verdict(rich, skill)
 
 
+def show_plan(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show what a command would do."""
+    show_answer("would do", rich, body)
+
+
 def _skill_cells(skill: Mapping[str, Any]) -> dict[str, Any]:
     """Return what tells of an accuracy, or of the error of a number, by its name in words."""
     if "rmse" in skill:

@@ -60,7 +60,7 @@ def list_sets(request: LsRequest, _: Progress) -> dict[str, Any]:
 
 def describe_set(request: ShowRequest, _: Progress) -> dict[str, Any]:
     """Return everything about a set; of one round, its layers."""
-    name, number = split_round(request.set or "")
+    name, number = split_round(request.set)
     tickets = find_set(name)
     body = {**set_facts(name, tickets), "tickets": ticket_rows(tickets.body)}
     for row, ticket in zip(body["tickets"], tickets.body.tickets, strict=True):
@@ -74,15 +74,15 @@ def describe_set(request: ShowRequest, _: Progress) -> dict[str, Any]:
 
 def verify_set(request: VerifyRequest, _: Progress) -> dict[str, Any]:
     """Return everything that is wrong with a set."""
-    name = request.set or ""
+    name = request.set
     wrong = problems(Path(name))
     return {"ticket_set": name, "ok": not wrong, "problems": wrong}
 
 
 def export_set(request: ExportRequest, _: Progress) -> dict[str, Any]:
     """Write a set for somebody else, or one ticket for other tools."""
-    name, number = split_round(request.set or "")
-    path = Path(request.out or "")
+    name, number = split_round(request.set)
+    path = Path(request.out)
     tickets = find_set(name)
     export.check_shareable(tickets, label=name, consent=request.yes)
     if number is None:
@@ -128,7 +128,7 @@ def _layers(ticket: Ticket) -> list[dict[str, Any]]:
 
 def import_set(request: ImportRequest, _: Progress) -> dict[str, Any]:
     """Write the set of a pruned model."""
-    file, out = Path(request.file or ""), Path(request.out or "")
+    file, out = Path(request.file), Path(request.out)
     check_free(out)
     origin = export.read_origin(file)
     ledger = ledger_of(request.dataset, request, None)
@@ -141,8 +141,8 @@ def import_set(request: ImportRequest, _: Progress) -> dict[str, Any]:
 
 def compact(request: CompactRequest, _: Progress) -> dict[str, Any]:
     """Write a ticket, or a run, without the units that its mask leaves without use."""
-    out = Path(request.out or "")
-    text = request.artifact or ""
+    out = Path(request.out)
+    text = request.artifact
     check_free(out)
     if (Path(text) / "config.json").exists():
         sizes = compact_run(load_run(Path(text)), out)

@@ -236,7 +236,6 @@ def clopper_pearson(count: int, trials: int, confidence: float) -> float:
 
 METHOD = "white-box canaries in one run"
 
-
 SHARES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64)
 """Shares of the canaries that may be guessed."""
 
@@ -446,10 +445,10 @@ def audit(run: Run, *, confidence: float = 0.95, delta: float | None = None) -> 
         raise InputError(
             f"{run.label}: has no observations of an audit; train with `audit`, such as 1000, to have it attacked"
         )
-    options: dict[str, Any] = run.config["options"]
-    delta = options["delta"] if delta is None else delta
-    check_delta_alone(delta)
     trainings = () if run.entry is None else run.entry.of(NoisySgd)
     if not trainings:
         raise ArtifactError(f"{run.label}: its lineage holds no training of its own")
+    options: dict[str, Any] = run.config["options"]
+    delta = options["delta"] if delta is None else delta
+    check_delta_alone(delta)
     return examine(run.observations, trainings[0], delta, confidence, options["accountant"])

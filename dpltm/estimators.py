@@ -71,11 +71,6 @@ from dpltm.verbs import select as select_verb
 from dpltm.verbs.evaluate import ROWS, predict
 from dpltm.verbs.train import OWN_NOTE, plan, settle, train_start
 
-SCORE = "a score: sums with two-sided geometric noise"
-"""Words of an entry for a score that is paid for."""
-
-SCORED = "how many records `score` was measured on is treated as public"
-
 GRID = 1024
 """Steps of a value that a paid score sums."""
 
@@ -255,21 +250,16 @@ class Columns:
         try:
             low, high = (np.asarray(end, dtype=np.float64) for end in bounds)
             ends = np.stack([np.broadcast_to(end, features) for end in (low, high)])
+            with np.errstate(over="ignore", invalid="ignore"):
+                fit = bool((np.isfinite(ends[1] - ends[0]) & (ends[0] < ends[1])).all())
         except (TypeError, ValueError):
+            fit = False
+        if not fit:
             raise DataError(
-                f"`bounds`: not a pair (low, high) of numbers, or of arrays with a number for each of the {features}"
-                " columns; pass the public range of the features"
-            ) from None
-        if low.ndim == high.ndim == 0:
-            return cls((float(low), float(high)))
-        with np.errstate(over="ignore", invalid="ignore"):
-            wrong = np.flatnonzero(~(np.isfinite(ends[1] - ends[0]) & (ends[0] < ends[1])))
-        if wrong.size:
-            raise DataError(
-                f"`bounds`: column {wrong[0]} (counted from 0) has {tuple(ends[:, wrong[0]].tolist())}; give finite (low,"
-                " high), low first, not too far apart"
+                "`bounds`: not (low, high), finite, low first, not too far apart: two numbers, or two arrays with a number"
+                f" for each of the {features} columns; pass the public range of the features"
             )
-        return cls((0.0, 1.0), ends)
+        return cls((float(low), float(high))) if low.ndim == high.ndim == 0 else cls((0.0, 1.0), ends)
 
     def read(self, x: Any) -> tuple[np.ndarray, Callable[[Rows], Rows]]:
         """Return records as dpltm takes them, ``(n, ...)``, and what makes rows known by their values as they came.
@@ -431,7 +421,6 @@ class TicketEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _options(self) -> dict[str, Any]:
-        """Return what parameters state of a training, by the names of its options."""
         options = {name: value for name, value in self.get_params(deep=False).items() if name in _TRAINING}
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         if self.features != "auto":
@@ -457,7 +446,6 @@ class TicketEstimator(BaseEstimator):
             return run
 
     def _drawn(self, dataset: Dataset, ledger: Ledger, options: TrainOptions) -> Winner:
-        """Return the winner of a draw on the records."""
         if self.tickets is None or self.round is not None:
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
         tickets = set_of(self.tickets)
@@ -547,13 +535,14 @@ class TicketEstimator(BaseEstimator):
             steps = (sums // counts[:, None]).T
         ledger = self._open_ledger()
         mechanism = Guarantee(price, adjacency=cast(Adjacency, self.adjacency))
-        entry = Entry("release", ledger.part(scored), (mechanism,), SCORE, unit=self.run_.config["unit"])
+        words = "a score: sums with two-sided geometric noise"
+        entry = Entry("release", ledger.part(scored), (mechanism,), words, unit=self.run_.config["unit"])
         noisy = partial(noisy_sums, steps, price / (len(values) * GRID))
         release = Once(entry, self.run_.lineage, noisy)
         paid = pay(lambda _book, _known: release, ledger)
         with self._spent.lock:
             self._spent.protected.append(RecordSet(scored.rows))
-        self._spent.add(paid.lineage, SCORED)
+        self._spent.add(paid.lineage, "how many records `score` was measured on is treated as public")
         return np.asarray(next(paid.values) / steps.shape[1])
 
     def _scored(self, X: Any, targets: np.ndarray, units: Any) -> tuple[Dataset, np.ndarray | None]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-
-CONFIDENCE = 0.95
-"""Of the intervals."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +35,13 @@ def summary(values: Sequence[float]) -> Summary:
     from scipy import stats
 
     count = len(values)
-    mean = math.fsum(values) / count if count else math.nan
     if count < 2:
-        return Summary(count, mean, math.nan, math.nan)
-    sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    return Summary(count, mean, sd, float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * sd / math.sqrt(count))
+        return Summary(count, values[0] if values else math.nan, math.nan, math.nan)
+    sd = statistics.stdev(values)
+    half = float(stats.t.ppf(0.975, count - 1)) * sd / math.sqrt(count)
+    return Summary(count, statistics.fmean(values), sd, half)
 
 
 def paired(left: Mapping[Any, float], right: Mapping[Any, float]) -> Summary:
-    """Return the differences ``one - other`` over the seeds that both have: what they share by a seed cancels."""
-    return summary([left[seed] - right[seed] for seed in sorted(left.keys() & right.keys())])
+    """Return the differences ``left - right`` over the seeds that both have: what they share by a seed cancels."""
+    return summary([left[seed] - right[seed] for seed in left.keys() & right.keys()])

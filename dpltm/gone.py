@@ -53,7 +53,7 @@ GONE: dict[str, str] = {
     "privacy noise --noise-multiplier": "the answer is the least noise; ask dpltm privacy epsilon what steps and rates cost",
     "report SET": "dpltm tickets show SET, and the README.md in it, say what it is",
     "report SWEEP": "read results.md in it, or name it to dpltm compare",
-    "[recipe] measure": "arms are compared by accuracy; leave it out",
+    "recipe.measure": "arms are compared by accuracy; leave it out",
     "features": "scripts/make_drawings.py and scripts/make_photographs.py of the repository make what is bundled",
     "--criterion energy": "take `criterion` magnitude",
     "datasets overlap": "compare rows by a program of your own; `test` of a command still refuses rows of its training",

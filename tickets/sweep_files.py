@@ -4,59 +4,72 @@
     dpltm.ledger.jsonl                  what all of it cost, unless another ledger was named
     members/LABEL/                      a trial: result.json once it is finished; run/
     tickets/NAME/, tune/NAME.toml       what trials share
-    attempts/NAME                       in which session something was begun
+    attempts/NAME                       what the last command began
     results.json, results.md, figure.png
 
-Of the three stages of ``dpltm run`` there is one trial, and the folder is its own: tickets/, run/, result.json. A result is
-written whole, last; what has one is finished, and never done again.
+Of the three stages of ``dpltm run`` there are recipe.json, generate.json, tickets/, select.json and run/. A result, or the
+answer of a stage, is written whole, last; what has one is finished, and never done again.
 
-The folder may be somebody else's: links in it are not followed, and what is not as it was written is named.
+The folder may be somebody else's: one with links in it is refused, and what is not as it was written is named.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
-from dpltm.reports.subjects import number
-from dpltm.tickets.files import lock, only_being_written, published, read_json, replaced, write_json
-from dpltm.tickets.ledger_file import BESIDE
+from dpltm.tickets.files import (
+    MAX_JSON,
+    lock,
+    only_being_written,
+    parse_json,
+    published,
+    read_bytes,
+    read_json,
+    write_json,
+)
 
 FORMAT, SCHEMA = "dpltm-sweep", 2
-RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 2
+RESULT = ("dpltm-sweep-result", 2)
+_HEAD = dict(zip(("format", "schema"), RESULT, strict=True))
 
 PARTS = ("members", "tickets", "tune", "attempts")
-STAGES = ("generate.json", "draw.json", "encode.json")
-"""Answers of stages, in the folder of a trial until it is finished."""
+LEFT = ("draw.json", "encode.json", "owners.msg", "tickets")
+"""What stages of a trial leave for each other, until it is finished."""
+
+AGAIN = (
+    "what is finished stays; a stage that was interrupted goes on from its checkpoint or begins anew, and what it paid stays"
+    " in the ledger"
+)
+"""Said where a folder was begun before."""
 
 
 class SweepFolder:
-    """The folder of one recipe; ``single``: of one trial."""
+    """The folder of one recipe; ``parts`` are its folders."""
 
-    def __init__(self, root: Path, title: str, single: bool = False) -> None:
-        self.root, self.single, place = root, single, root / "recipe.json"
-        if (root.exists() or root.is_symlink()) and not (place.is_file() or only_being_written(place)):
-            raise ArtifactError(f"`out`: {root} exists already and is not of a recipe; choose another name")
+    def __init__(self, root: Path, title: str, parts: Iterable[str] = PARTS) -> None:
+        self.root, place = root, root / "recipe.json"
         self.begun = place.is_file()
-        _refuse_links(root / part for part in ("recipe.json", BESIDE, *PARTS))
+        if (root.exists() or root.is_symlink()) and not (self.begun or only_being_written(place)):
+            raise ArtifactError(f"`out`: {root} exists already and is not of a recipe; choose another name")
+        for path in (*root.glob("*"), *root.glob("*/*"), *root.glob("members/*/*")):
+            if path.is_symlink():  # what is written or removed there would be elsewhere
+                raise ArtifactError(f"{path}: is a link, which is not followed; remove it, or choose another `out`")
         try:
             root.mkdir(parents=True, exist_ok=True)
-            if not place.exists():
+            if not self.begun:
                 write_json(place, {"format": FORMAT, "schema": SCHEMA, "title": title})
             elif (other := read_json(place, FORMAT, SCHEMA).get("title")) != title:
                 raise ArtifactError(f"`out`: {root} is of another recipe, {other!r}; choose another name")
-            for part in () if single else PARTS:
+            for part in parts:
                 (root / part).mkdir(exist_ok=True)
         except OSError as error:
             raise ArtifactError(f"`out`: cannot write to {root}: {error.strerror}; choose another place") from None
-        if not single:
-            _refuse_links(sorted((root / "members").iterdir()))  # now, rather than in the middle of the work
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -72,17 +85,8 @@ class SweepFolder:
             os.close(descriptor)
 
     def trial(self, label: str) -> Path:
-        """Return the folder of a trial; ArtifactError for a link in its place."""
-        path = self.root if self.single else self.root / "members" / label
-        _refuse_links([path])
-        return path
-
-    def make(self, label: str) -> Path:
-        """Return the folder of a trial, made if it is not there; ArtifactError for a link in it."""
-        folder = self.trial(label)
-        folder.mkdir(exist_ok=True)
-        _refuse_links(folder.iterdir())
-        return folder
+        """Return the folder of a trial."""
+        return self.root / "members" / label
 
     def result(self, label: str) -> dict[str, Any] | None:
         """Return the result of a trial; None while it is not finished, ArtifactError for a damaged one."""
@@ -90,11 +94,13 @@ class SweepFolder:
         if not path.exists():
             return None
         try:
-            body = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)
-            if (fault := _fault(body, label)) is not None:
-                raise ArtifactError(f"{path}: {fault}")
-        except ArtifactError as error:
-            raise ArtifactError(f"{error}; remove it, and the member is run again") from None
+            body = read_json(path, *RESULT)
+            epsilon = float(body["train"]["privacy"]["certified"]["epsilon"])
+            whole = isinstance(body["lineage"], dict) and label.endswith(f"-s{body['seed']}-{body['digest'][:8]}")
+        except (ArtifactError, KeyError, TypeError, ValueError):
+            epsilon = -1.0
+        if not (epsilon >= 0 and whole):
+            raise ArtifactError(f"{path}: damaged, or of another member; remove it, and the member is run again")
         return body
 
     def results(self, labels: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -102,43 +108,40 @@ class SweepFolder:
         return {label: result for label in labels if (result := self.result(label)) is not None}
 
     def finish(self, label: str, body: Mapping[str, Any]) -> None:
-        """Say that a trial is finished, and what it came to; what its stages left for each other goes."""
-        home = self.trial(label)
-        head = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA}
-        answers = {name: published(body[name]) for name in ("generate", "select", "train") if name in body}
-        mode = 0o600 if self.single else 0o644  # where a stage may have revealed scores
-        write_json(home / "result.json", {**head, **body, **answers}, mode=mode)
+        """Say that a trial is finished, and what it came to."""
+        answers = {name: published(body[name]) for name in ("select", "train") if name in body}
+        write_json(self.trial(label) / "result.json", {**_HEAD, **body, **answers})
         self.tidy(label)
 
     def tidy(self, label: str) -> None:
         """Remove what the stages of a finished trial left for each other, also where a process died before it could."""
-        for name in (*STAGES, "owners.msg", *(() if self.single else ("tickets",))):
+        for name in LEFT:
             remove(self.trial(label) / name)
 
-    def stage(self, label: str, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return the answer of a stage of a trial that is made once: an interrupted trial goes on with it."""
-        path = self.trial(label) / name
-        if path.exists():
-            answer: dict[str, Any] = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)["answer"]
-            return answer
+    def begin(self, name: str) -> None:
+        """Note that a task is begun; ArtifactError where it was before by this command, so that a process died over it."""
+        try:
+            (self.root / "attempts" / name.replace("/", "-")).touch(exist_ok=False)
+        except FileExistsError:
+            raise ArtifactError("its process died, of too little memory perhaps") from None
+
+
+def stage(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer of a stage that is made once, and kept in ``path``: an interrupted attempt goes on with it."""
+    if path.exists():
+        answer: dict[str, Any] = read_json(path, *RESULT)["answer"]
+    else:
         answer = make()
-        head = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA}
-        write_json(path, {**head, "answer": published(answer)}, mode=0o600)
-        return answer
+        write_json(path, {**_HEAD, "answer": published(answer)}, mode=0o600)  # which may hold revealed scores
+    return answer
 
-    def begin(self, name: str, session: str) -> bool:
-        """Note that a session makes something; False where it began that before, so that a process died over it."""
-        path = self.root / "attempts" / name.replace("/", "-")
-        if path.is_file() and not path.is_symlink() and path.read_text(encoding="utf-8") == session:
-            return False
-        with replaced(path) as staging:
-            staging.write_text(session, encoding="utf-8")
-        return True
 
-    def write_text(self, name: str, text: str) -> None:
-        """Write a file of the whole sweep, in place of an earlier one."""
-        with replaced(self.root / name) as staging:
-            staging.write_text(text, encoding="utf-8")
+def trained(run: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer of a training, which a run keeps itself."""
+    if not run.exists():
+        return make()
+    answer: Any = parse_json(run / "result.json", read_bytes(run / "result.json", MAX_JSON))
+    return dict(answer)
 
 
 def is_sweep(path: Path) -> bool:
@@ -152,23 +155,3 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _fault(body: Mapping[str, Any], label: str) -> str | None:
-    seed, digest = body.get("seed"), body.get("digest")
-    if not (isinstance(body.get("arm"), str) and isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
-        return "damaged: 'arm' or 'digest' is missing, or is no text"
-    if type(seed) is not int or not label.endswith(f"-s{seed}-{digest[:8]}"):
-        return "of another member"
-    with contextlib.suppress(KeyError, TypeError):
-        epsilon = body["train"]["privacy"]["certified"]["epsilon"]
-        if epsilon == "inf" or (number(epsilon) is not None and epsilon >= 0):
-            return None
-    return "damaged: it has no train.privacy.certified.epsilon"
-
-
-def _refuse_links(paths: Iterable[Path]) -> None:
-    """Raise ArtifactError for a link: what is written or removed there would be elsewhere."""
-    for path in paths:
-        if path.is_symlink():
-            raise ArtifactError(f"{path}: is a link, which is not followed; remove it, or choose another `out`")

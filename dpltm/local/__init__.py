@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 from dpltm.registry import Registry
 
@@ -38,17 +39,35 @@ class LocalProtocol:
     caveat: str = ""
 
 
+# p and q as docs/privacy-model.md section 6.1 has them; positions of bits are counted from 0
+
+
 def _symmetric(exponent: Decimal) -> list[Chances]:
     p = 1 / (1 + (-exponent).exp())
     return [(p, 1 - p)]
 
 
-def _moue(epsilon: Decimal, alpha: Decimal) -> list[Chances]:
+def _ue(epsilon: Decimal, *_: Any) -> list[Chances]:
+    return _symmetric(epsilon / 2)
+
+
+def _oue(epsilon: Decimal, *_: Any) -> list[Chances]:
+    return [(Decimal("0.5"), 1 / (1 + epsilon.exp()))]
+
+
+def _rappor(epsilon: Decimal, _: Decimal, bits: int) -> list[Chances]:
+    return _symmetric(epsilon / bits)
+
+
+def _moue(epsilon: Decimal, alpha: Decimal, _: int) -> list[Chances]:
     return [(1 / (1 + alpha), 1 / (1 + alpha * epsilon.exp()))]
 
 
+def _moue_hs(epsilon: Decimal, alpha: Decimal, bits: int) -> list[Chances]:
+    return _moue(epsilon / bits, alpha, bits)
+
+
 def _uer(epsilon: Decimal, alpha: Decimal, bits: int) -> list[Chances]:
-    """Positions are counted from 0."""
     q = 1 / (1 + alpha * (epsilon / bits).exp())
     return [(alpha / (1 + alpha), q), (1 / (1 + alpha**3), q)]
 
@@ -59,55 +78,34 @@ CODEBOOK = LocalProtocol(
     "Ye and Barg 2018; Isik et al. 2023",
     None,
 )
-UER = LocalProtocol(
-    "uer",
-    "Other coins at even and at odd positions.",
-    "LATENT, eq. 9",
-    _uer,
-    has_alpha=True,
-    caveat="uer's proof lets ratios at even and odd positions cancel; a pair of records need not, so that they add up",
-)
+WANG = "Wang et al. 2017"
 
 PROTOCOLS = Registry[LocalProtocol](
     "protocol",
     (
         CODEBOOK,
+        LocalProtocol("ue", "Unary encoding: half of epsilon for either bit of a pair.", WANG, _ue, one_hot=True),
         LocalProtocol(
-            "ue",
-            "Unary encoding: half of epsilon for either bit of a pair.",
-            "Wang et al. 2017",
-            lambda epsilon, *_: _symmetric(epsilon / 2),
-            one_hot=True,
+            "oue", "Optimised unary encoding: a 1 is a fair coin, a 0 nearly stays.", WANG, _oue, one_hot=True
         ),
-        LocalProtocol(
-            "oue",
-            "Optimised unary encoding: a 1 is a fair coin, a 0 nearly stays.",
-            "Wang et al. 2017",
-            lambda epsilon, *_: [(Decimal("0.5"), 1 / (1 + epsilon.exp()))],
-            one_hot=True,
-        ),
-        LocalProtocol(
-            "rappor",
-            "Epsilon shared evenly among the bits.",
-            "LATENT, eq. 6",
-            lambda epsilon, _, bits: _symmetric(epsilon / bits),
-        ),
+        LocalProtocol("rappor", "Epsilon shared evenly among the bits.", "LATENT, eq. 6", _rappor),
         LocalProtocol(
             "moue",
             "Optimised unary encoding with a different coin for a 1.",
             "LATENT",
-            lambda epsilon, alpha, _: _moue(epsilon, alpha),
+            _moue,
             has_alpha=True,
             one_hot=True,
         ),
+        LocalProtocol("moue-hs", "The same, with epsilon divided among the bits.", "LATENT", _moue_hs, has_alpha=True),
         LocalProtocol(
-            "moue-hs",
-            "The same, with epsilon divided among the bits.",
-            "LATENT",
-            lambda epsilon, alpha, bits: _moue(epsilon / bits, alpha),
+            "uer",
+            "Other coins at even and at odd positions.",
+            "LATENT, eq. 9",
+            _uer,
             has_alpha=True,
+            caveat="uer's proof lets ratios at even and odd positions cancel; a pair of records need not: they add up",
         ),
-        UER,
     ),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpltm.features import metavar
-from dpltm.local import BIT_PROTOCOLS, CODEBOOK, PROTOCOLS, UER, WITH_ALPHA
+from dpltm.local import BIT_PROTOCOLS, CODEBOOK, PROTOCOLS, WITH_ALPHA
 from dpltm.networks import network_metavar
 from dpltm.options import COUNT, EPSILON, PART, STEP_SIZE, Options, Range, option
 from dpltm.options.data import DataOptions, DeltaOptions, FolderOptions, LedgerOptions, RoundOptions
@@ -22,9 +22,9 @@ class EpsilonRequest(Options):
         dpltm latent epsilon --protocol uer --alpha 7 --bits 92160 --epsilon 0.5
     """
 
-    protocol: str = option(UER.name, "What happens to the bits.", choices=BIT_PROTOCOLS)
-    bits: int | None = option(None, "Bits of a record: features times bits a feature.", "N", required=True)
-    epsilon: float | None = option(None, "What the protocol claims for a record.", "E", required=True)
+    protocol: str = option("uer", "What happens to the bits.", choices=BIT_PROTOCOLS)
+    bits: int = option(None, "Bits of a record: features times bits a feature.", "N", required=True)
+    epsilon: float = option(None, "What the protocol claims for a record.", "E", required=True)
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
     one_hot: bool = option(False, "Only strings with a single 1 are ever sent; any string otherwise.")
     label_epsilon: float | None = option(
@@ -36,7 +36,7 @@ class EpsilonRequest(Options):
 class SchemeOptions(Options):
     """How a record becomes what is sent, and the public records that this is settled by."""
 
-    public: str | None = option(
+    public: str = option(
         None, "Dataset declared public, like the private one.", "NAME|FILE", required=True, section="Public records"
     )
     classes: int | None = option(None, "Public number of classes.", "K", shown="as in `public`")
@@ -47,7 +47,7 @@ class SchemeOptions(Options):
     protocol: str = option(
         CODEBOOK.name, "One index of a codebook a record, or bits.", choices=PROTOCOLS, section="Protocol"
     )
-    epsilon: float | None = option(None, "What the protocol claims for a record.", "E", required=True, within=EPSILON)
+    epsilon: float = option(None, "What the protocol claims for a record.", "E", required=True, within=EPSILON)
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
     format: str | None = option(
         None, "Bits before and behind the point of a value, beside its sign.", "WHOLE,FRACTION", shown="0,0"
@@ -78,9 +78,9 @@ class EncodeRequest(DeltaOptions, LedgerOptions, DataOptions):
         dpltm latent encode images.scheme --dataset mine.npz --out mine.msg
     """
 
-    scheme: str | None = option(None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True, required=True)
+    scheme: str = option(None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True, required=True)
     augment: int = option(0, "More messages, of each image varied; each costs as much.", "N", within=Range(0, 100))
-    out: str | None = option(None, "File to write.", "FILE", required=True)
+    out: str = option(None, "File to write.", "FILE", required=True)
     dry_run: bool = option(False, "Check everything and print what would be sent.")
 
 
@@ -96,10 +96,10 @@ class TrainRequest(FolderOptions, RoundOptions):
         dpltm latent train images.scheme --messages received --test mnist --out images.run
     """
 
-    scheme: str | None = option(
+    scheme: str = option(
         None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True, required=True, section="Messages"
     )
-    messages: str | None = option(
+    messages: str = option(
         None, "Files made by dpltm latent encode, or folders of such *.msg.", "FILE|DIR,...", required=True
     )
     test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", "NAME|FILE")

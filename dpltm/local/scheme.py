@@ -18,13 +18,14 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from scipy.special import ndtr
 from torch import Tensor
 from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.features.feature_map import ROWS as MAPPED
 from dpltm.features.feature_map import FeatureMap
-from dpltm.features.normalisation import ChannelStatistics
+from dpltm.features.normalisation import NORM, ChannelStatistics
 from dpltm.features.transforms import colours_first
 from dpltm.local.channels import MAX_CATEGORIES, Channel, Response, channel, check_sizes, rounded_up
 from dpltm.local.codebook import Codebook
@@ -160,6 +161,62 @@ class BitStrings:
     def labels(self, rows: np.ndarray) -> np.ndarray:
         """Labels as they arrived, ``(n,)`` int64: as likely another one as the response says."""
         return np.ascontiguousarray(rows[:, -LABEL_BYTES:]).view("<u2")[:, 0].astype(np.int64)
+
+
+def _normal(form: FixedPoint) -> tuple[np.ndarray, np.ndarray]:
+    """Return each bit's chance of 1 in a standard normal value, and how much that changes the value, ``(length,)`` each."""
+    codes = np.arange(1 << (form.length - 1))
+    edges = 2 * ndtr(codes * 2.0**-form.fraction) - 1
+    mass = np.diff(edges, append=1.0)
+    places = np.arange(form.length - 2, -1, -1)
+    ones = np.array([mass[codes >> place & 1 == 1].sum() for place in places])
+    mean = math.sqrt(2 / math.pi)  # of the size of such a value; the sign turns it round
+    return np.array([0.5, *ones]), np.array([-2 * mean, *(2.0 ** (places - form.fraction))])
+
+
+class Messages:
+    """Messages ``(n, record_bytes)`` uint8 as a network wants them, a batch at a time: float32 ``(rows, bits)``.
+
+    Of ``inputs`` "bits" it gets each bit as it arrived, 0 or 1 (LATENT, III-A9). Of "means" it gets the mean of what that
+    adds to its value, given how it arrived: Bayes's rule, with the channel known and z-scores taken for standard normal, on
+    each record by itself. Of randomised records the norm is then ``NORM``, in the quadratic mean. ``randomised`` says
+    whether coins were tossed.
+    """
+
+    def __init__(
+        self, rows: np.ndarray, answer: BitStrings, randomised: bool = True, inputs: str | None = "means"
+    ) -> None:
+        self._rows = rows
+        self._answer = answer
+        self._means = inputs != "bits"
+        share, size = (np.tile(part, answer.values) for part in _normal(answer.form))
+        p, q = answer.channel.probabilities()
+        arrived = share * p + (1 - share) * q
+        # variance of the mean of a bit, given how it arrived
+        information = np.square(share * (1 - share) * (p - q)) / np.maximum(arrived * (1 - arrived), 1e-300)
+        unit = NORM / math.sqrt(max(float(np.square(size) @ information), 1e-300))
+        if not randomised:
+            p, q = np.ones_like(p), np.zeros_like(q)
+            arrived = share
+        ones = share * p / np.maximum(arrived, 1e-300)
+        zeros = share * (1 - p) / np.maximum(1 - arrived, 1e-300)
+        self._low, self._high = (
+            torch.from_numpy((unit * size * (part - share)).astype("f4")) for part in (zeros, ones)
+        )
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def labels(self) -> Tensor:
+        """As they arrived, ``(n,)`` int64."""
+        return torch.from_numpy(self._answer.labels(self._rows))
+
+    def __getitem__(self, index: Tensor | slice) -> Tensor:
+        """Return network inputs, ``(rows, bits)`` float32."""
+        rows = self._rows[index if isinstance(index, slice) else index.numpy()]
+        bits = torch.from_numpy(np.unpackbits(rows[:, :-LABEL_BYTES], axis=1, count=self._answer.channel.bits))
+        return self._low + bits * (self._high - self._low) if self._means else bits.float()
 
 
 VERSION = 1  # part of every id; raised when the same settings give other messages

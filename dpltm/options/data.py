@@ -127,7 +127,7 @@ class OptimizerOptions(Options):
 class FolderOptions(Options):
     """A folder that is written."""
 
-    out: str | None = option(None, "Folder to write.", "DIR", required=True, section="Output")
+    out: str = option(None, "Folder to write.", "DIR", required=True, section="Output")
 
 
 class SeedOptions(Options):

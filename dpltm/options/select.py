@@ -56,7 +56,7 @@ class SelectRequest(CodeOptions, LedgerOptions, SelectOptions, DataOptions):
         dpltm select digits.tickets --dataset digits --subset 0.5:1.0 --score additive --eps1 0.1 --dry-run
     """
 
-    set: str | None = option(None, "Folder of the ticket set.", "SET", argument=True, required=True)
+    set: str = option(None, "Folder of the ticket set.", "SET", argument=True, required=True)
     dry_run: bool = option(False, DRY_RUN_HELP, section="Output")
 
 

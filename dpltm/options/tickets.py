@@ -36,7 +36,7 @@ class ShowRequest(Options):
         dpltm tickets show digits.tickets@5
     """
 
-    set: str | None = option(None, "Ticket set.", "SET[@ROUND]", argument=True, required=True)
+    set: str = option(None, "Ticket set.", "SET[@ROUND]", argument=True, required=True)
 
 
 class VerifyRequest(Options):
@@ -48,7 +48,7 @@ class VerifyRequest(Options):
         dpltm tickets verify digits.tickets
     """
 
-    set: str | None = option(None, "Ticket set.", "SET", argument=True, required=True)
+    set: str = option(None, "Ticket set.", "SET", argument=True, required=True)
 
 
 class ExportRequest(Options):
@@ -64,8 +64,8 @@ class ExportRequest(Options):
         dpltm tickets export digits.tickets@5 --out ticket.safetensors
     """
 
-    set: str | None = option(None, "Ticket set, or one ticket of it.", "SET[@ROUND]", argument=True, required=True)
-    out: str | None = option(None, "Folder of a set, or file of a ticket, to write.", "PATH", required=True)
+    set: str = option(None, "Ticket set, or one ticket of it.", "SET[@ROUND]", argument=True, required=True)
+    out: str = option(None, "Folder of a set, or file of a ticket, to write.", "PATH", required=True)
     yes: bool = option(False, YES_HELP)
 
 
@@ -91,7 +91,7 @@ class ImportRequest(FolderOptions, ImportOptions, LedgerOptions, FeatureOptions,
         dpltm tickets import pruned.safetensors --model mlp:300,100 --dataset mnist --provenance public --out pruned.tickets
     """
 
-    file: str | None = option(None, "Safetensors file.", "FILE", argument=True, required=True)
+    file: str = option(None, "Safetensors file.", "FILE", argument=True, required=True)
 
 
 class CompactRequest(FolderOptions):
@@ -106,7 +106,7 @@ class CompactRequest(FolderOptions):
         dpltm tickets compact digits.run --out small.run
     """
 
-    artifact: str | None = option(None, "A ticket or a run.", "SET@ROUND|RUN", argument=True, required=True)
+    artifact: str = option(None, "A ticket or a run.", "SET@ROUND|RUN", argument=True, required=True)
 
 
 class TransferOptions(SeedOptions):
@@ -138,5 +138,5 @@ class TransferRequest(FolderOptions, CodeOptions, TransferOptions, DataOptions):
         dpltm tickets transfer digits.tickets@5 --dataset mnist --mode random --out random.tickets
     """
 
-    set: str | None = option(None, "Ticket set, or one of its rounds.", "SET[@ROUND]", argument=True, required=True)
+    set: str = option(None, "Ticket set, or one of its rounds.", "SET[@ROUND]", argument=True, required=True)
     start_provenance: str | None = option(None, "What weights of `model` depend on.", choices=("data-free", "public"))

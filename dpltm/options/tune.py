@@ -23,10 +23,10 @@ class TuneOptions(SeedOptions, MetricOptions, OptimizerOptions, DeltaOptions, Fe
     rounds: str | None = option(
         None, "Rounds of SET to try.", "R,R,...", shown="all but the dense one", section="Network"
     )
-    for_records: int | None = option(
+    for_records: int = option(
         None, "Public number of private records.", "N", required=True, section="Private training", within=COUNT
     )
-    epsilon: float | None = option(None, "Budget of the private training.", "E", required=True, within=EPSILON)
+    epsilon: float = option(None, "Budget of the private training.", "E", required=True, within=EPSILON)
     lr: str = option("0.5,1,2,4", "Step sizes to try.", "X,X,...", section="Settings to try")
     clip_norm: str = option("1", "Clip norms to try.", "C,C,...")
     epochs: str = option("15", "Passes over the private records to try.", "N,N,...")

@@ -49,24 +49,19 @@ class Observations:
     norms: np.ndarray
 
     def __post_init__(self) -> None:
-        if not self.scores.shape == self.included.shape == self.norms.shape == (len(self.scores),):
-            raise ValueError("Expected one score, coin and norm a canary")
-        if np.isnan(self.scores).any() or not (self.norms > 0).all():
-            raise ValueError("Expected scores that are numbers, and norms > 0")
+        alike = self.scores.shape == self.included.shape == self.norms.shape == (len(self.scores),)
+        if not alike or np.isnan(self.scores).any() or not (self.norms > 0).all():
+            raise ValueError("Expected a score, which is a number, a coin and a norm > 0 a canary")
 
 
 def check_canaries(count: int | None, live: int, noise_multiplier: float) -> None:
     """Raise InputError for a count of canaries that a training cannot have, or for a training without noise."""
     if count is None:
         return
-    if count < LEAST:
+    if not LEAST <= count <= live:
         raise InputError(
-            f"`audit`: {count} canaries prove nothing at 95 % confidence, whatever is guessed; ask for at least {LEAST},"
-            " better 1000"
-        )
-    if count > live:
-        raise InputError(
-            f"`audit`: {count:,} canaries need a live coordinate each, and there are {live:,}; ask for at most {live}"
+            f"`audit`: {count:,} is not a number of canaries from {LEAST}, since fewer prove nothing at 95 % confidence, to"
+            f" {live:,}, since each needs a live coordinate; ask for 1000, if there are as many"
         )
     if noise_multiplier == 0:
         raise InputError("`audit`: without noise there is no claim to attack; set `noise_multiplier` above 0")

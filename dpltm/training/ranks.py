@@ -85,11 +85,6 @@ class Ranks:
         """Sum over all ranks, in place; on rank 0 alone."""
         return self._carry(values, lambda carried: group.reduce(carried, 0))
 
-    def any(self, flag: bool) -> bool:
-        """Tell whether it holds on any rank."""
-        count = torch.tensor([int(flag)], device=self._words)
-        return bool(self._carry(count, group.all_reduce).item())
-
     # words
 
     def tell(self, body: Any = None) -> Any:
@@ -165,11 +160,6 @@ class Ranks:
                 "ranks: another one has ended, or is out of reach; what the ledger entered stays entered"
             ) from None
         return values if carried is values else values.copy_(carried)
-
-
-def together(ranks: Ranks | None, work: Callable[[], T]) -> T:
-    """Return the result of ``work``, in one process or in all ranks (:meth:`Ranks.together`)."""
-    return work() if ranks is None else ranks.together(work)
 
 
 def environment() -> dict[str, str]:

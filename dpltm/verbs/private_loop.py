@@ -151,7 +151,6 @@ def check_type(name: str, value: object) -> None:
 
 
 def _check_classes(y: Tensor | np.ndarray, classes: int) -> None:
-    """Raise InputError for labels that have no weight."""
     labels = torch.as_tensor(y)
     are_classes = labels.ndim == 1 and not labels.dtype.is_floating_point and labels.dtype != torch.bool
     if not are_classes or not bool(((labels >= 0) & (labels < classes)).all()):
@@ -490,7 +489,7 @@ class PrivateLoop:
             InputError: the loop has no ``save_every``, or has not begun.
         """
         if self.settings.save_every is None or not self._state.begun:
-            raise InputError("`state_dict`: is that of a loop that has `save_every` and has begun")
+            raise InputError("`state_dict`: only a loop that has `save_every` and has begun has one")
         return {
             "of": dict(self._facts),
             "id": self.entry.id,
@@ -563,14 +562,10 @@ class PrivateLoop:
                 no classes for class numbers, or something else for made-up records than behind ``bounds`` and ``inputs``.
         """
         state = self._state
-        if not (state.ended and self._ranks.first):
+        if not self._ranks.first or state.ended != self._weights_id():
             raise InputError(
-                f"`finish`: the loop has not ended here ({state.taken} of {len(self)} gradients were taken); iterate to its"
-                " end, and finish it on rank 0"
-            )
-        if state.ended != self._weights_id():
-            raise InputError(
-                "`model`: its weights are not those that it had when the loop ended; whatever was done since is in no ledger"
+                f"`finish`: the loop has not ended here ({state.taken} of {len(self)} gradients were taken), or the weights"
+                " of `model` were changed since, which is in no ledger; iterate to its end on rank 0, and finish it then"
             )
         terms, (x, y), plan = self.settings, self.records, self.gradients.plan
         dtype = (x[:0] if isinstance(x, Tensor) else torch.from_numpy(x[:0].copy())).dtype

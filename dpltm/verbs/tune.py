@@ -25,7 +25,7 @@ from dpltm.filters import make_filter
 from dpltm.networks import model_spec
 from dpltm.networks.evaluation import accuracy, check_loss, check_no_target, check_score, skill
 from dpltm.networks.own import OwnModel
-from dpltm.options import parse_numbers
+from dpltm.options import STEP_SIZE, Range, parse_numbers
 from dpltm.options.network import check_set_decides
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions, TuneRequest
@@ -36,12 +36,12 @@ from dpltm.privacy.entry import Entry, Lineage, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.statement import PrivacyReport, statement
+from dpltm.pruning.generation import Ticket
 from dpltm.randomness import noise
 from dpltm.randomness.noise import FastSource
 from dpltm.records.batches import Records
 from dpltm.records.dataset import Dataset
 from dpltm.records.notes import bounds_notes, feature_notes
-from dpltm.records.split import Arrays
 from dpltm.training.artifacts import StartingPoint, TicketSet, default_network, fresh, from_round, in_front
 from dpltm.training.descent import cross_entropy, train
 from dpltm.training.plan import NoisySteps, check_metric
@@ -85,11 +85,6 @@ class Trial:
     def __str__(self) -> str:
         values = {name.replace("_", " "): getattr(self, name) for name in ("round", *SEARCHED)}
         return ", ".join(f"{name} {value:g}" for name, value in values.items() if value is not None)
-
-    def scored(self, scores: tuple[float, ...], metric: str) -> Trial:
-        """Return the same with the scores of its trainings."""
-        tried = replace(self, score=sum(scores) / len(scores), scores=scores)
-        return replace(tried, accuracy=tried.score, accuracies=scores) if metric == "accuracy" else tried
 
 
 @dataclass(frozen=True)
@@ -154,15 +149,16 @@ def tune(
     trainings = [(trial, repeat) for trial in settled for repeat in range(options.repeats)]
     keys = itertools.accumulate(trainings[1:], lambda key, _: hashlib.sha256(key).digest(), initial=noise.fresh_key())
     tries = (delayed(attempt)(*training, key) for training, key in zip(trainings, keys, strict=True))
-    scores: list[float] = []
+    scores: dict[Trial, list[float]] = {trial: [] for trial in settled}
     with services.progress.progress(f"tuning on {dataset.name}", len(trainings)) as step:
         # in this process: networks of one's own need not travel to another
-        for score in Parallel(require="sharedmem", return_as="generator")(tries):
-            scores.append(score)
-            step(len(scores), f"{trainings[len(scores) - 1][0]}, no epsilon is spent")
-    every = options.repeats
-    of_trial = (tuple(scores[at : at + every]) for at in range(0, len(scores), every))
-    trials = [trial.scored(some, options.judged_by) for trial, some in zip(settled, of_trial, strict=True)]
+        parallel = Parallel(require="sharedmem", return_as="generator")
+        for done, ((trial, _), score) in enumerate(zip(trainings, parallel(tries), strict=True), 1):
+            scores[trial].append(score)
+            step(done, f"{trial}, no epsilon is spent")
+    trials = [replace(trial, score=sum(some) / len(some), scores=tuple(some)) for trial, some in scores.items()]
+    if options.judged_by == "accuracy":
+        trials = [replace(trial, accuracy=trial.score, accuracies=trial.scores) for trial in trials]
     trials.sort(key=lambda trial: -trial.score)
     notes = [
         f"searched on {dataset.name}, declared public: no private record was read, so the search costs nothing; its"
@@ -182,38 +178,34 @@ def check_request(request: TuneRequest) -> None:
     """Raise InputError for options that are out of range or contradict each other, whatever the tickets."""
     if request.set is not None:
         check_set_decides(request, request.model)
-    _grid(request, _named_rounds(request, of_set=request.set is not None))
+    _grid(request, [None])
 
 
 def _settled(options: TuneOptions, tickets: TicketSet | None) -> list[Trial]:
     """Return every combination, or so many draws of them, with the noise that the private training will have."""
-    rounds: list[Any] = _named_rounds(options, of_set=tickets is not None)
-    if tickets is not None:
-        pruned = [ticket.round for ticket in tickets.body.tickets if ticket.round] or [0]
-        rounds = pruned if options.rounds is None else [tickets.ticket(number).round for number in rounds]
+    by_round: dict[int | None, Ticket | None] = {None: None}
+    if tickets is None and options.rounds is not None:
+        raise InputError("`rounds`: only for a ticket set; leave it out")
+    if tickets is not None and options.rounds is not None:
+        numbers = options.rounds.split(",")
+        if not all(map(str.isdecimal, numbers)):
+            raise InputError(f"`rounds`: {options.rounds!r} is not a list of rounds, such as 0,3,6")
+        by_round = {int(number): tickets.ticket(int(number)) for number in numbers}
+    elif tickets is not None:
+        dense, *pruned = tickets.body.tickets
+        by_round = {ticket.round: ticket for ticket in pruned or [dense]}
     trials = []
-    for number, lr, clip_norm, epochs, batch_size in _grid(options, rounds):
+    for number, lr, clip_norm, epochs, batch_size in _grid(options, by_round):
         rate = batch_size / (options.for_records or 1)
         steps = steps_of(epochs, rate)
         if steps > MAX_STEPS:
             raise InputError(f"`epochs`: {epochs:g} are {steps:,} steps, more than {MAX_STEPS:,}; ask for fewer")
         draft = NoisySgd(rate, steps, noise_multiplier=1.0)
         noisy = calibrate_noise(options.epsilon or 0.0, options.delta, draft, accountant=options.accountant)
-        density = 1.0 if tickets is None else tickets.ticket(number).mask.density
+        ticket = by_round[number]
+        density = 1.0 if ticket is None else ticket.mask.density
         trials.append(Trial(number, lr, clip_norm, epochs, batch_size, density, steps, noisy.noise_multiplier))
     return trials
-
-
-def _named_rounds(options: TuneOptions, *, of_set: bool) -> list[int] | list[None]:
-    """Return the rounds that were asked for; None alone where that is for the set to say, or there is none."""
-    if options.rounds is None:
-        return [None]
-    if not of_set:
-        raise InputError("`rounds`: only for a ticket set; leave it out")
-    numbers = options.rounds.split(",")
-    if not all(number.isdecimal() and len(number) < 5 for number in numbers):
-        raise InputError(f"`rounds`: {options.rounds!r} is not a list of rounds, such as 0,3,6")
-    return [int(number) for number in numbers]
 
 
 def _grid(options: TuneOptions, rounds: Iterable[int | None]) -> list[tuple[Any, ...]]:
@@ -225,13 +217,10 @@ def _grid(options: TuneOptions, rounds: Iterable[int | None]) -> list[tuple[Any,
     for name in SEARCHED:
         text = getattr(options, name)
         lists.append([default_batch(records)] if text is None else [*parse_numbers(name, text)])
+        within = Range(high=records if name == "batch_size" else STEP_SIZE.high, above=True)
         for value in lists[-1]:
-            if not 0 < value < math.inf:
-                raise InputError(f"`{name}`: {value:g} is not a positive number")
-            if name == "clip_norm":
-                make_filter("clip", clip_norm=value)
-    if (largest := max(lists[-1])) > records:
-        raise InputError(f"`batch_size`: {largest:g} is more than the {records} private records")
+            if value not in within:
+                raise InputError(name, value, within.describe("a number"))
     if math.prod(map(len, lists)) > MAX_TRIALS:
         names = ", ".join(f"`{name}`" for name in SEARCHED)
         raise InputError(f"{names}: more than {MAX_TRIALS:,} combinations; name fewer")
@@ -254,8 +243,6 @@ def _rows(
     check_unprotected(ledger.account(), drafts, allowed=False)
     beside = (*ledger.public(dataset, "settings are searched on them"), *ledger.apart(dataset), *drafts)
     ledger.book.lacking(beside)
-    if options.judged_by == "auc":
-        splits[-1].check(_check_classes)
     inputs = [network_inputs(split, dataset, services) for split in splits]
     lineage = ledger.declare_once(*beside) | lineage_of(dataset, dataset.feature_map, tickets)
     x, y = tensors(inputs[0].open(ledger.declared(dataset)), dataset)
@@ -265,11 +252,6 @@ def _rows(
     drawn = torch.randperm(len(y), generator=torch.Generator().manual_seed(options.seed))
     out[drawn[: len(y) // HELD_OUT]] = True
     return lineage, (x[~out], y[~out]), (x[out], y[out])
-
-
-def _check_classes(records: Arrays) -> None:
-    if (records.y == records.y[:1]).all():
-        raise InputError("`metric`: the records to score on are of one class, so there is no AUC; take accuracy")
 
 
 def _score(

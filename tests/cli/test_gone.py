@@ -31,7 +31,7 @@ TYPED = {
     "--dataset .dat": "train --dense --dataset ratings.dat --epsilon 1 --out new",
     "dataset movielens": "datasets info movielens",
     "bundled:NAME": "train bundled:kmnist-mlp@8 --dataset digits --epsilon 1",
-    "[recipe] measure": "run --config recipe.toml --dry-run",
+    "recipe.measure": "run --config recipe.toml --dry-run",
 }
 """One row of the table for each way to name what is gone, and a command that does."""
 

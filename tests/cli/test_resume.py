@@ -19,6 +19,7 @@ from dpltm.tickets import checkpoint_files
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.sweep_files import SweepFolder
+from dpltm.tickets.workbench import run
 from dpltm.tickets.workbench.sweep import STAGES
 from dpltm.training import least_squares
 from dpltm.training.descent import NoisyGradients
@@ -421,7 +422,8 @@ def test_a_run_goes_on_with_the_stage_that_was_interrupted(cli, stopped_at, refu
     assert set(body) == {"out", "generate", "select", "train", "privacy"}
     assert certified(body) <= 3
     assert releases(LEDGER) == [Selection, NoisySgd]
-    assert {path.name for path in Path("o").iterdir()} == {"tickets", "run", "recipe.json", "result.json"}
+    kept = {"tickets", "run", "recipe.json", "generate.json", "select.json"}
+    assert {path.name for path in Path("o").iterdir()} == kept
     assert [name for name in set(tree()) - set(before) if "/." in name] == []
     again, seconds = cli(f"{RUN_IT} --json").json, body["train"].pop("seconds")
     assert (again, seconds > 0) == ({**body, "train": again["train"]}, True)
@@ -432,16 +434,16 @@ def test_a_run_goes_on_with_the_stage_that_was_interrupted(cli, stopped_at, refu
 def test_a_stage_that_died_before_its_answer_was_kept_begins_anew(cli, monkeypatch):
     """What it paid stays in the ledger, and the training pays with what is left."""
     Path("c.toml").write_text(RUN)
-    inner = SweepFolder.stage
+    inner = run.stage
 
-    def dying(folder, label, name, make):
+    def dying(path, make):
         answer = make()
-        if name == "draw.json":
+        if path.name == "select.json":
             interrupt()
-        return inner(folder, label, name, lambda: answer)
+        return inner(path, lambda: answer)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SweepFolder, "stage", dying)
+        patch.setattr(run, "stage", dying)
         assert cli(RUN_IT).code == 130
     Path("o/generate.json").unlink()
     body = cli(f"{RUN_IT} --json").json

@@ -116,7 +116,7 @@ def test_features_in_front_and_nothing_written(tmp_path, monkeypatch):
 def test_the_rule_for_public_accuracies_takes_no_records(scored):
     winner = dpltm.select(scored, rule="smallest-within", tolerance=1, max_density=1)
     assert (winner.round, of_process().entries) == (2, ())
-    with pytest.raises(DpltmError, match="`x`: smallest-within reads the public accuracies in the set and no records"):
+    with pytest.raises(DpltmError, match="`x`: smallest-within reads public accuracies in the set and no records"):
         dpltm.select(scored, *arrays(0), rule="smallest-within")
 
 

@@ -11,14 +11,19 @@ from typing import Any
 import torch
 
 from dpltm.errors import InputError
-from dpltm.networks import ModelSpec
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask, network_id
+from dpltm.privacy.entry import NO_LINEAGE
 from dpltm.progress import Progress
 from dpltm.pruning.generation import GenerationConfig, generate
+from dpltm.tickets.files import new_folder, write_lineage
+from dpltm.tickets.run import write_run
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.recipes import Recipe
-from dpltm.tickets.workbench.sweep import TrialRunner, Workers, sweep
+from dpltm.tickets.workbench.sweep import TrialRunner, sweep
 from set_entries import store_set
 
+SPEC = ModelSpec("mlp:2", 3, 2)
 FAILS, BREAKS, DIES = 0.125, 0.25, 0.5
 """Learning rates of a training that refuses, has a fault, or takes its process along."""
 
@@ -53,7 +58,14 @@ def train(options: Any, progress: Progress) -> dict[str, Any]:
         raise ValueError("a private record")
     if options.lr == DIES:
         os.kill(os.getpid(), signal.SIGKILL)
-    return {"accuracy": 0.5, "privacy": {"certified": {"epsilon": 1.0}}}
+    answer = {"accuracy": 0.5, "privacy": {"certified": {"epsilon": 1.0}}}
+    model = build(SPEC)
+    with new_folder(out) as folder:
+        write_run(
+            folder, {"model": SPEC.text, "features": 3, "classes": 2, "bounds": [0, 1]}, model, Mask.dense(model), ()
+        )
+        write_lineage(folder, NO_LINEAGE, network_id(model, Mask.dense(model)))
+    return answer
 
 
 def make_set(options: Any, progress: Progress) -> dict[str, Any]:
@@ -61,15 +73,15 @@ def make_set(options: Any, progress: Progress) -> dict[str, Any]:
     out = Path(options.out)
     _note(out.parents[1], out.name)
     config = GenerationConfig(rounds=1, iterations=1, batch_size=2, criterion="random", threads=None)
-    body = generate(ModelSpec("mlp:2", 3, 2), torch.rand(4, 3), torch.tensor([0, 1, 0, 1]), config)
+    body = generate(SPEC, torch.rand(4, 3), torch.tensor([0, 1, 0, 1]), config)
     store_set(out, body, name=options.name, criterion="random", provenance="public", config={})
     return {}
 
 
-def made(recipe: Recipe, root: Path, workers: Workers | None = None) -> tuple[SweepFolder, dict[str, str]]:
-    """The folder of a sweep that has come to its end, and why trials failed."""
+def made(recipe: Recipe, root: Path) -> tuple[SweepFolder, dict[str, str]]:
+    """The folder of a sweep that has come to its end, and why trials failed; who makes them says joblib's configuration."""
     folder = SweepFolder(root, recipe.head.title)
-    return folder, sweep(recipe, TrialRunner(folder, stages=STAGES), workers or Workers(1))
+    return folder, sweep(recipe, TrialRunner(folder, stages=STAGES))
 
 
 def _note(root: Path, what: str) -> None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
 from dpltm.options.evaluate import CompareRequest
 from dpltm.privacy.account import Account
-from dpltm.privacy.describe import figure, guarantee, percent
-from dpltm.privacy.entry import RECORD, lineage_of
+from dpltm.privacy.describe import figure, percent
+from dpltm.privacy.entry import lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.reports.statement import interval
 from dpltm.reports.subjects import count, run_subject, section
-from dpltm.reports.wording import as_share
 from dpltm.tickets.charts import against_epsilon, new_picture, write_charts
 from dpltm.tickets.run import FoundRun, find_run
 from dpltm.tickets.sweep_files import is_sweep
@@ -24,47 +22,39 @@ from dpltm.tickets.sweep_files import is_sweep
 
 def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm compare``; a picture is drawn where one was asked for."""
-    paths = _folders(request.runs or ())  # with what the table calls each
+    del progress
+    paths = _folders(request.runs or ())
     if len(paths) < 2:
         raise InputError("RUN: name at least two runs, or a sweep with several")
     picture = new_picture(request.plot)
-    runs: list[FoundRun] = []
-    with progress.progress("reading runs", len(paths)) as step:
-        for path, label in paths.items():
-            runs.append(find_run(path, label))
-            step(len(runs))
-    body = as_flags(compare(runs))
-    drawn = against_epsilon([row for row in body["rows"] if row["compared"]]) if picture is not None else []
-    if picture is not None and not drawn:
-        raise InputError("`plot`: no run has both an accuracy and a finite epsilon")
+    body = as_flags(compare([find_run(path, label) for path, label in paths.items()]))
     if picture is not None:
-        write_charts(picture, drawn, "Runs")
+        charts = against_epsilon([row for row in body["rows"] if row["compared"]])
+        if not charts:
+            raise InputError("`plot`: no run has both an accuracy and a finite epsilon")
+        write_charts(picture, charts, "Runs")
     return {**body, "plot": request.plot}
 
 
 def _folders(names: Sequence[str]) -> dict[Path, str]:
-    """Folders of runs, with what to call them: a sweep stands for all of its."""
+    """Folders of runs, with what the table calls them: a sweep stands for all of its."""
     labels: dict[Path, str] = {}
     for name in names:
         path = Path(name)
-        inside = sorted((path / "members").iterdir()) if is_sweep(path) else []
-        for folder, label in [(folder / "run", folder.name) for folder in inside] or [(path, name)]:
-            if folder in labels:
-                raise InputError(f"RUN: {folder} is named twice; name each run once")
-            labels[folder] = label
+        if is_sweep(path):
+            labels |= {member / "run": member.name for member in sorted((path / "members").iterdir())}
+        else:
+            labels[path] = name
     return labels
 
 
-NO_TIMES = (
-    "seconds a step are left out: they tell the private number of records, so no run holds them;"
-    " benchmarks/training_step.py measures them on made-up records"
-)
-INTERVALS = "intervals are Wilson's, 95 %, over test records: of these networks alone, not of other noise"
-MAJORITY = (
-    "majority: accuracy of always saying the most frequent class of the test split; AUC: of one class against the rest, 0.5"
-    " by guessing"
-)
 CHOOSING = "choosing among these rows by their accuracy is a search, which no figure here counts"
+READING = {
+    "low": "intervals are Wilson's, 95 %, over test records: of these networks alone, not of other noise",
+    "majority": "majority: accuracy of always saying the most frequent class of the test split; AUC: of one class against"
+    " the rest, 0.5 by guessing",
+}
+"""How columns are to be read, where any row has them."""
 
 
 def compare(runs: Sequence[FoundRun]) -> dict[str, Any]:
@@ -104,30 +94,28 @@ def unlike(run: FoundRun, other: FoundRun) -> str | None:
         return f"another part of the data: {theirs}, not {ours}"
     if run.config.get("target") != other.config.get("target"):
         return "other labels: a number to be predicted, within the same range, beside classes or another range"
-    for what, key in (("test records", "test_records"), ("classes", "classes")):
-        mine, its = count(run.config.get(key)), count(other.config.get(key))
+    for what in ("test records", "classes"):
+        mine, its = (count(found.config.get(what.replace(" ", "_"))) for found in (run, other))
         if mine != its and None not in (mine, its):
             return f"other {what}: {its:,}, not {mine:,}"
-    if _measured_privately(run) != _measured_privately(other):
-        return "accuracy on training records, with noise, beside that on the test split"
-    return None
-
-
-def _measured_privately(run: FoundRun) -> bool:
-    return section(run.config, "options").get("eval_private") is not None
+    private = [section(found.config, "options").get("eval_private") is None for found in (run, other)]
+    return (
+        None if private[0] == private[1] else "accuracy on training records, with noise, beside that on the test split"
+    )
 
 
 SETTINGS = ("density", "live", "parameters", "filter", "steps", "noise_multiplier")
+MEASURED = ("accuracy", "test_records", "auc", "chance_over_share", "log_loss")
 """Of a statement, which stand in a row under the same names."""
 
 
 def _row(run: FoundRun, why: str | None) -> dict[str, Any]:
     subject = run_subject(run.label, run.config, run.result, parameters=run.parameters)
-    settings = subject.settings
-    outcome = subject.outcome
+    settings, outcome = subject.settings, subject.outcome
     certified = section(run.privacy, "certified")
-    accuracy, density, at = outcome["accuracy"], settings["density"], settings["round"]
-    ends = interval(accuracy, outcome.get("test_records"))
+    density, at = settings["density"], settings["round"]
+    ends = interval(outcome["accuracy"], outcome.get("test_records"))
+    of_numbers = OF_NUMBERS.values() if run.config.get("target") is not None else ()
     return {
         "run": run.label,
         "state": run.state,
@@ -136,13 +124,10 @@ def _row(run: FoundRun, why: str | None) -> dict[str, Any]:
         "records": None if run.part is None else str(run.part),
         "network": settings["model"],
         "trained": None if density is None else "dense" if density == 1 or at is None else f"ticket, round {at}",
-        "accuracy": accuracy,
         "low": ends.get("low"),
         "high": ends.get("high"),
-        "test_records": outcome.get("test_records"),
         "majority": outcome.get("majority_accuracy"),
-        **{name: outcome.get(name) for name in ("auc", "chance_over_share", "log_loss")},
-        **({} if run.config.get("target") is None else {name: outcome.get(name) for name in OF_NUMBERS.values()}),
+        **{name: outcome.get(name) for name in (*MEASURED, *of_numbers)},
         "certified": certified.get("epsilon"),
         "nominal": section(run.privacy, "nominal").get("epsilon"),
         **{key: certified.get(key) for key in ("delta", "adjacency", "unit")},
@@ -156,37 +141,25 @@ def _together(alike: Sequence[FoundRun]) -> dict[str, Any] | None:
         return None
     delta = min((run.privacy["certified"]["delta"] for run in alike if run.privacy), default=1e-5)
     try:
-        lineage = lineage_of(*(run.lineage for run in alike))
-        epsilon = Account.of((), lineage, unit=lineage.paid[0].unit if lineage.paid else RECORD).epsilon(delta)
+        epsilon = json_figure(Account.alone(lineage_of(*(run.lineage for run in alike))).epsilon(delta))
     except InputError:  # of two units
-        return {"runs": len(alike), "epsilon": "inf", "delta": delta}
-    return {"runs": len(alike), "epsilon": json_figure(epsilon), "delta": delta}
+        epsilon = "inf"
+    return {"runs": len(alike), "epsilon": epsilon, "delta": delta}
 
 
 def _notes(runs: Sequence[FoundRun], rows: Sequence[Mapping[str, Any]], alike: Sequence[FoundRun]) -> list[str]:
     notes = []
     for run, row in zip(runs, rows, strict=True):
-        if not row["compared"] and row["why_not"]:
-            notes.append(f"{run.label}: not compared: {row['why_not']}")
-        notes += [
-            f"{run.label}: {problem}" for problem in run.problems if row["compared"] or problem != row["why_not"]
-        ]
+        why = None if row["compared"] else row["why_not"]
+        notes += [f"{run.label}: not compared: {why}"] if why else []
+        notes += [f"{run.label}: {problem}" for problem in run.problems if problem != why]
     terms = {(row["delta"], _relation(row)) for row in rows if row["compared"] and row["certified"] is not None}
     if len(terms) > 1:
         notes.append("certified epsilons are stated at different delta, relations or units: read each with its own")
-    notes += [f"{row['run']}: its epsilons are for {row['other_terms']}" for row in rows if row["other_terms"]]
     if len({run.part.snapshot for run in alike if run.part is not None}) > 1:
         notes.append("records are taken for the same by their name: their ledgers cannot tell whether they are")
-    if any(row["low"] is not None for row in rows):
-        notes.append(INTERVALS)
-    if any(row["majority"] is not None for row in rows):
-        notes.append(MAJORITY)
-    if any(row["accuracy"] is not None and row["low"] is None for row in rows):
-        notes.append(
-            "no interval where the number of test records is not on record: with eval_private it is not told, and runs of"
-            " versions before 0.3 do not hold it"
-        )
-    return [*notes, CHOOSING, NO_TIMES]
+    notes += [note for key, note in READING.items() if any(row[key] is not None for row in rows)]
+    return [*notes, CHOOSING]
 
 
 # --- as text ----------------------------------------------------------------------------------------------------------
@@ -196,41 +169,38 @@ OF_NUMBERS = {"R2": "r2", "RMSE": "rmse", "RMSE of the mean": "mean_rmse"}
 """Columns of runs that predict a number."""
 
 
-def _figure(key: str, row: Mapping[str, Any]) -> str:
-    return "-" if row.get(key) is None else f"{row[key]:.4g}"
-
-
-COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "run": lambda row: row["run"] if row["compared"] else f"{row['run']} ({_left_out(row)})",
-    "accuracy": lambda row: as_share(row["accuracy"]),
-    "95 % interval": lambda row: "-" if row["low"] is None else f"{100 * row['low']:.2f} to {percent(row['high'])}",
-    "majority": lambda row: as_share(row["majority"]),
-    "AUC": lambda row: "-" if row["auc"] is None else f"{row['auc']:.3f}",
-    **{name: partial(_figure, key) for name, key in OF_NUMBERS.items()},
-    "certified epsilon": lambda row: _epsilon(row, "certified"),
-    "nominal": lambda row: _epsilon(row, "nominal"),
-    "density": lambda row: as_share(row["density"]),
-    "live": lambda row: "-" if row["live"] is None else f"{row['live']:,}",
-    "parameters": lambda row: "-" if row["parameters"] is None else f"{row['parameters']:,}",
-    "trained": lambda row: row["trained"] or "-",
-    "filter": lambda row: row["filter"] or "-",
+COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "run": ("run", str),
+    "accuracy": ("accuracy", percent),
+    "95 % interval": ("ends", lambda ends: f"{100 * ends[0]:.2f} to {percent(ends[1])}"),
+    "majority": ("majority", percent),
+    "AUC": ("auc", "{:.3f}".format),
+    **{name: (key, "{:.4g}".format) for name, key in OF_NUMBERS.items()},
+    "certified epsilon": ("certified", figure),
+    "nominal": ("nominal", figure),
+    "density": ("density", percent),
+    "live": ("live", "{:,}".format),
+    "parameters": ("parameters", "{:,}".format),
+    "trained": ("trained", str),
+    "filter": ("filter", str),
 }
-"""The columns of the table, and the text in each; a dash where something is not known."""
-
-
-def _left_out(row: Mapping[str, Any]) -> str:
-    return "not compared" if row["state"] == "finished" else str(row["state"])
-
-
-def _epsilon(row: Mapping[str, Any], name: str) -> str:
-    if row[name] is None:
-        return "-"
-    return figure(row[name]) + (f" ({row['other_terms']})" if row["other_terms"] else "")
+"""The columns of the table: keys of rows, and the text of what stands there; a dash where that is not known."""
 
 
 def texts(body: Mapping[str, Any]) -> list[list[str]]:
     """Return the rows as texts."""
-    return [[cell(row) for cell in COLUMNS.values()] for row in body["rows"]]
+    return [_texts(row) for row in body["rows"]]
+
+
+def _texts(row: Mapping[str, Any]) -> list[str]:
+    left_out = "not compared" if row["state"] == "finished" else row["state"]
+    values = {**row, "ends": None if row["low"] is None else (row["low"], row["high"])}
+    values["run"] = row["run"] if row["compared"] else f"{row['run']} ({left_out})"
+    cells = {key: "-" if values.get(key) is None else form(values[key]) for key, form in COLUMNS.values()}
+    for name in ("certified", "nominal"):
+        if row["other_terms"] and row[name] is not None:
+            cells[name] += f" ({row['other_terms']})"
+    return list(cells.values())
 
 
 def title(body: Mapping[str, Any]) -> str:
@@ -240,9 +210,3 @@ def title(body: Mapping[str, Any]) -> str:
         for row in body["rows"] if row["compared"] and row["certified"] is not None
     }  # fmt: skip
     return stated.pop() if len(stated) == 1 else ""
-
-
-def costs(body: Mapping[str, Any]) -> list[str]:
-    """Return what all that is compared costs together, in words; nothing where that is not known."""
-    together = body["together"]
-    return [] if together is None else [f"all {together['runs']} released together: {guarantee(together)}"]

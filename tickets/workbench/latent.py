@@ -28,7 +28,7 @@ from dpltm.features import parse
 from dpltm.features.inputs import with_feature_map
 from dpltm.local import CODEBOOK, PROTOCOLS
 from dpltm.local.channels import channel
-from dpltm.local.codebook import Codebook
+from dpltm.local.codebook import Codebook, best_codebook, nearest_mean
 from dpltm.local.latent import (
     FEW_BITS,
     STEP_SIZES,
@@ -38,8 +38,7 @@ from dpltm.local.latent import (
     SchemeRequest,
     TrainRequest,
 )
-from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, channel_statistics, public_statistics
-from dpltm.local.server import Messages, best_codebook, nearest_mean
+from dpltm.local.scheme import BitStrings, FixedPoint, Messages, Scheme, channel_statistics, public_statistics
 from dpltm.networks import ModelSpec, build, for_inputs, kind_name
 from dpltm.networks.evaluation import accuracy, check_no_target
 from dpltm.networks.full_precision import threads
@@ -73,15 +72,14 @@ from dpltm.tickets.workbench.records import open_dataset
 # --- Claims beside what holds ---------------------------------------------------------------------------------------
 
 
-def claim(request: EpsilonRequest, progress: Progress = SILENT) -> dict[str, Any]:
+def claim(request: EpsilonRequest, _: Progress = SILENT) -> dict[str, Any]:
     """Return what a setting claims for a record and its label, and what all copies of it are worth.
 
     Neighbours are any two records. It is the answer of ``dpltm latent epsilon``, which needs no file.
     """
-    del progress
-    epsilon, label, copies = request.epsilon or 0.0, request.label_epsilon or 0.0, request.copies
+    epsilon, label, copies = request.epsilon, request.label_epsilon or 0.0, request.copies
     protocol = PROTOCOLS[request.protocol]
-    bits = channel(protocol.name, request.bits or 0, epsilon, request.alpha)
+    bits = channel(protocol.name, request.bits, epsilon, request.alpha)
     p, q = bits.probabilities()
     beyond = f"{protocol.name} claims its epsilon for strings with a single 1 (`one_hot`); these are any strings"
     due = {
@@ -113,7 +111,7 @@ def answer_of(options: SchemeOptions, values: int = 1, classes: int = 2) -> BitS
     """Return what is sent of records of so many values and classes; InputError for options that contradict each other."""
     if parse(options.features) is None:
         raise InputError("`features`: none leaves values as they are, whose scale differs; take unit")
-    epsilon = options.epsilon or 0.0
+    epsilon = options.epsilon
     if options.protocol == CODEBOOK.name:
         _leave_out(options, "alpha", "format", "label_epsilon")
         return best_codebook(values, classes, epsilon)
@@ -156,7 +154,7 @@ def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progres
     """
     features = options.features
     if options.protocol == CODEBOOK.name and features == "drawings":
-        features = f"drawings:{next(count for below, count in DIRECTIONS if (options.epsilon or 0.0) < below)}"
+        features = f"drawings:{next(count for below, count in DIRECTIONS if options.epsilon < below)}"
     feature_map = with_feature_map(public, features).feature_map
     width = 1 if feature_map is None else feature_map.features
     answer = answer_of(options, width, public.classes)  # which refuses ``none``
@@ -181,9 +179,8 @@ def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progres
 
 def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     """Make a scheme and write it; return the answer of ``dpltm latent scheme``."""
-    out = Path(request.out or "")
+    out = Path(request.out)
     files.check_free(out)
-    answer_of(request)
     public = open_dataset(DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds))
     ledger = ledger_of(request.public, request, public.unit)
     scheme = make_scheme(public, request, ledger, progress)
@@ -257,12 +254,12 @@ def _check_fits(scheme: Scheme, dataset: Dataset) -> None:
 
 def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> dict[str, Any]:
     """Enter the release, randomise the records, and write the messages; return the answer of ``dpltm latent encode``."""
-    out = Path(request.out or "")
+    out = Path(request.out)
     files.check_free(out)
     files.check_writable(out)
     if ledger_path(request.dataset, request.ledger).absolute() == out.absolute():
         raise InputError("`ledger`: the messages go there; name another file")
-    scheme = load_scheme(Path(request.scheme or ""))
+    scheme = load_scheme(Path(request.scheme))
     unsaid = (request.classes, request.target_bounds, request.schema) == (None, None, None)
     if unsaid and request.dataset not in catalogue():
         request = replace(request, classes=scheme.answer.classes)  # owners need not know which classes others have
@@ -290,9 +287,6 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
 
 
 # --- The server's side: networks that learn from messages -----------------------------------------------------------
-
-COMPARED_ROWS, MIN_COMPARED_BYTES = 100, 64
-"""Messages that tell two files apart, where these have as many bytes: coins of so many are never the same."""
 
 ROWS_SEEN = 10_000  # messages that accuracy in training is measured on, at most
 
@@ -347,13 +341,10 @@ def learn(
         most: messages of one record among them (``messages_of_one``), for figures and notes.
 
     Raises:
-        InputError: messages that count twice; options that are out of range, or contradict the scheme; test records that are
-            not like those of the scheme; training that diverged.
+        InputError: options that are out of range, or contradict the scheme; test records that are not like those of the
+            scheme; training that diverged.
     """
     answer, rows = scheme.answer, np.concatenate(received)
-    heads = [bytes(part[:COMPARED_ROWS]) for part in received if part.size >= MIN_COMPARED_BYTES]
-    if len(set(heads)) != len(heads):
-        raise InputError("`messages`: two files hold the same messages; every message counts once")
     spec = network(answer, options)
     if isinstance(answer, BitStrings) and options.batch_size > len(rows):
         raise InputError(f"`batch_size`: {options.batch_size} is not from 1 to {len(rows)}, the messages at hand")
@@ -449,11 +440,14 @@ def _test_records(scheme: Scheme, test: Dataset, options: TrainRequest, progress
 
 def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
     """Train a network on messages, and write it; return the answer of ``dpltm latent train``."""
-    out = Path(request.out or "")
+    out = Path(request.out)
     files.check_free(out)
     files.check_writable(out)
-    scheme = load_scheme(Path(request.scheme or ""))
-    received = [read_messages(path, scheme) for path in _message_files(request.messages or "")]
+    scheme = load_scheme(Path(request.scheme))
+    received = [read_messages(path, scheme) for path in _message_files(request.messages)]
+    sent = [entry.id for messages in received for entry in messages.lineage.entries if entry.kind == "local"]
+    if len(set(sent)) != len(sent):
+        raise InputError("`messages`: two files hold the same messages; every message counts once")
     lineage = lineage_of(scheme, *received)
     test = None
     if request.test is not None:
@@ -489,6 +483,8 @@ _MESSAGES = files.Document("dpltm-messages", 2, frozenset({"scheme", "records", 
 
 STATISTICS = "statistics.safetensors"
 
+ANSWERS: dict[str, type[BitStrings] | type[Codebook]] = {"bit-strings": BitStrings, "codebook": Codebook}
+
 MAGIC = b"DPLTMMSG"  # first eight bytes of a file of messages
 
 
@@ -496,7 +492,7 @@ def save_scheme(target: Path, scheme: Scheme) -> None:
     """Write the folder of a scheme."""
     with files.new_folder(target) as folder:
         write_tensors(folder / STATISTICS, {"mean": scheme.mean, "deviation": scheme.deviation})
-        kind = "bit-strings" if isinstance(scheme.answer, BitStrings) else "codebook"
+        kind = next(kind for kind, form in ANSWERS.items() if isinstance(scheme.answer, form))
         body = {
             "id": scheme.id,
             "nominal": scheme.answer.nominal,
@@ -521,7 +517,11 @@ def load_scheme(path: Path) -> Scheme:
         raise ArtifactError(f"{where}: feature_map is missing")
     shapes = dict.fromkeys(("mean", "deviation"), (feature_map.features,))
     statistics = read_tensors(path / STATISTICS, shapes, "float32")
-    answer = _answer(body["answer"], f"{where}: answer")
+    match body["answer"]:
+        case {"kind": "bit-strings" | "codebook" as kind, **fields}:
+            answer = value_from_json(ANSWERS[kind], fields, f"{where}: answer")
+        case _:
+            raise ArtifactError(f"{where}: answer is not the description of what is sent")
     lineage = lineage_from_json(body["lineage"], f"{where}: lineage")
     try:
         scheme = Scheme(feature_map, **statistics, answer=answer, lineage=lineage)
@@ -535,15 +535,6 @@ def load_scheme(path: Path) -> Scheme:
     if lineage != lineage | feature_map.lineage:
         raise ArtifactError(f"{where}: its lineage lacks what its features were made from")
     return scheme
-
-
-def _answer(body: Any, where: str) -> BitStrings | Codebook:
-    match body:
-        case {"kind": "bit-strings", **fields}:
-            return value_from_json(BitStrings, fields, where)
-        case {"kind": "codebook", **fields}:
-            return value_from_json(Codebook, fields, where)
-    raise ArtifactError(f"{where} is not the description of what is sent")
 
 
 @dataclass(frozen=True)

@@ -6,29 +6,27 @@ What is finished is known by its digest, and left alone: that is the one way in 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import random
-import secrets
 import shutil
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from joblib import Parallel, cpu_count, delayed, parallel_config
 
 from dpltm.errors import DpltmError, InputError, as_flags, first_line, in_flags
 from dpltm.experiments import paired, summary
 from dpltm.options import resolve
-from dpltm.options.run import DemoRequest, RunRequest
+from dpltm.options.run import RunRequest
 from dpltm.options.select import reads_no_records
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.describe import figure
@@ -44,8 +42,7 @@ from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.ledger_file import BESIDE, open_ledger
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set, split_round
-from dpltm.tickets.sweep_files import SweepFolder, remove
-from dpltm.tickets.ticket_set import private_path
+from dpltm.tickets.sweep_files import AGAIN, SweepFolder, remove, stage, trained
 from dpltm.tickets.workbench import latent
 from dpltm.tickets.workbench.recipes import (
     COMMANDS,
@@ -58,12 +55,12 @@ from dpltm.tickets.workbench.recipes import (
     Task,
     Trial,
     check_ready,
+    levels,
     override,
     read_recipe,
-    tasks,
 )
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.tickets.workbench.run import DEMO, price_stages, read_stages
+from dpltm.tickets.workbench.run import run_stages
 from dpltm.tickets.workbench.stages import generate, select, train, transfer, tune
 
 CONNECT_SECONDS = 10  # for a Dask scheduler to answer, and for its first worker
@@ -84,17 +81,6 @@ STAGES: Mapping[str, Stage] = {
 }
 """By the name of their command. The epsilon that a trial asks for is that of its own lineage; the ledger has the total."""
 
-ALONE: Mapping[str, Stage] = {"train": train, "select": select, "generate": generate}
-"""The three stages of ``dpltm run``, whose epsilon includes what the ledger holds already."""
-
-DIED = "its process died; of too little memory, perhaps: take fewer `jobs`"
-
-AGAIN = (
-    "what is finished stays; a stage that was interrupted goes on from its checkpoint or begins anew, and what it paid stays"
-    " in the ledger"
-)
-"""Said where a folder was begun before."""
-
 _ONE_AT_A_TIME = threading.Lock()
 """Torch's random state and number of threads are the process's, and a Dask worker may have several threads."""
 
@@ -111,7 +97,6 @@ class TrialRunner:
     ledger: str | None = None
     population: str | None = None
     progress: Progress = SILENT
-    session: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def is_made(self, task: Task) -> bool:
         """Return whether something is there."""
@@ -123,77 +108,63 @@ class TrialRunner:
         """Return where something that trials share has its place."""
         return self.folder.root / shared.name
 
-    def attempt(self, task: Task) -> tuple[str, str | None]:
-        """Make something; return its name, and why it cannot be made, or None."""
+    def attempt(self, task: Task) -> tuple[Task, str | None]:
+        """Make something unless it is there; return it, and why it cannot be made, or None."""
         why = None
         with _ONE_AT_A_TIME:
             try:
-                if not self.is_made(task):  # Dask sends a call again whose worker died: what it paid is not paid again
-                    if not self.folder.begin(task.name, self.session):
-                        raise InputError(DIED)
+                if not self.is_made(task):
+                    self.folder.begin(task.name)  # or joblib waits for ever where workers of Dask die over it
                     self.make(task)
             except DpltmError as error:
-                why = str(error)
+                why = in_flags(str(error))
             except Exception as error:  # one trial's fault is not the others'
                 if os.environ.get("DPLTM_DEBUG"):
                     raise
                 # what it says may tell of a record
                 why = f"internal error: {type(error).__name__}; set DPLTM_DEBUG=1 and run it again"
-        if why is not None and isinstance(task, Shared):
-            why = f"{task.name}: {why}"  # it is read where a trial has its row
-        return task.name, None if why is None else in_flags(why)
+        return task, why
 
-    def make(self, task: Task, **before: Any) -> dict[str, Any]:
-        """Make a set, a search, or a trial by its stages; return what it came to. What an interrupted attempt has stays."""
+    def make(self, task: Task) -> None:
+        """Make a set, a search, or a trial by its stages; what an interrupted attempt has stays."""
         if isinstance(task, Shared):
-            source = None if task.tickets is None else str(self._set(task.tickets))
-            name = None if task.command == "tune" or self.folder.single else task.title
+            source = None if task.tickets is None else str(self.path(task.tickets))
+            name = None if task.command == "tune" else task.title
             decided = {"out": str(self.path(task)), "seed": task.seed, "set": source, "name": name}
-            return self._call(task.command, decided, task.options)
-        settings = {} if task.search is None else files.read_section(self.path(task.search), "train")
-        home = self.folder.make(task.name)
-        body = self._train(task, home, settings) if task.arm.latent is None else self._learn(task, home)
-        body |= {**before, "arm": task.arm.name, "seed": task.seed, "digest": task.digest}
-        self.folder.finish(task.name, {**body, **({"settings": _decided(settings)} if settings else {})})
-        return body
+            self._call(task.command, decided, task.options)
+            return
+        home = self.folder.trial(task.name)
+        home.mkdir(exist_ok=True)
+        body = self._train(task, home) if task.arm.latent is None else self._learn(task, home)
+        self.folder.finish(task.name, {"arm": task.arm.name, "seed": task.seed, "digest": task.digest, **body})
 
-    def _train(self, trial: Trial, home: Path, settings: Section) -> dict[str, Any]:
+    def _train(self, trial: Trial, home: Path) -> dict[str, Any]:
         arm, out, body = trial.arm, home / "run", dict[str, Any]()
-        decided: dict[str, Any] = {"out": str(out), **({} if self.folder.single else {"seed": trial.seed})}
-        if trial.tickets is None:
-            decided["dense"] = True
-        else:
-            source = self._set(trial.tickets)
+        settings = {} if trial.search is None else files.read_section(self.path(trial.search), "train")
+        decided: dict[str, Any] = {"out": str(out), "seed": trial.seed, "dense": trial.tickets is None}
+        if trial.tickets is not None:
+            source, copy = self.path(trial.tickets), home / "tickets"
             remove_ended(source)
             if arm.select is None:
                 decided["ticket"] = f"{source}@{_round(trial, source, settings)}"
             else:  # by a rule: by public accuracies, which a set that is carried over has not
-                by_rule = reads_no_records(arm.draw) and not self.folder.single
-                scored = self._set(trial.tickets.root) if by_rule else source
-                draw = partial(self._draw, trial, scored, home / "tickets")
-                body["select"] = self.folder.stage(trial.name, "draw.json", draw)
-                decided["ticket"] = (
-                    f"{source}@{body['select']['winner']['round']}" if by_rule else str(home / "tickets")
-                )
-        if out.exists():  # a process died when all was done
-            remove_ended(out)
-            answer: Any = files.parse_json(out / "result.json", files.read_bytes(out / "result.json", files.MAX_JSON))
-        else:
-            searched = {key: value for key, value in settings.items() if key in SEARCHED}
-            answer = self._call("train", decided, override(arm.train, searched))
-        if (out / "config.json").exists():
-            run = load_run(out)
-            body |= {"records": run.config.get("part"), "lineage": to_json(run.lineage)}
-        return {**body, "train": answer}
+                by_rule = reads_no_records(arm.select)
+                scored = self.path(trial.tickets.root) if by_rule else source
+                body["select"] = stage(home / "draw.json", partial(self._draw, arm, scored, copy))
+                decided["ticket"] = f"{source}@{body['select']['winner']['round']}" if by_rule else str(copy)
+        searched = {key: value for key, value in settings.items() if key in SEARCHED}
+        body["train"] = trained(out, partial(self._call, "train", decided, override(arm.train, searched)))
+        remove_ended(out)
+        run = load_run(out)
+        return {**body, "records": run.config.get("part"), "lineage": to_json(run.lineage)}
 
-    def _draw(self, trial: Trial, source: Path, copy: Path) -> dict[str, Any]:
-        if source != copy:  # a draw is remembered with the set, and others draw from it as well
-            remove(copy)
-            shutil.copytree(source, copy)
-        return self._call("select", {"set": str(copy)}, trial.arm.draw)
+    def _draw(self, arm: Arm, source: Path, copy: Path) -> dict[str, Any]:
+        remove(copy)  # a draw is remembered with the set, and others draw from it as well
+        shutil.copytree(source, copy)
+        return self._call("select", {"set": str(copy)}, arm.draw)
 
     def _learn(self, trial: Trial, home: Path) -> dict[str, Any]:
-        stages = dict(trial.arm.latent or {})
+        stages = trial.arm.latent or {}
         scheme, messages, out = home / "scheme", home / "owners.msg", home / "run"
 
         def encode() -> dict[str, Any]:
@@ -202,7 +173,7 @@ class TrialRunner:
             self._call("latent scheme", {"out": str(scheme)}, stages["scheme"])
             return self._call("latent encode", {"scheme": str(scheme), "out": str(messages)}, stages["encode"])
 
-        encoded = self.folder.stage(trial.name, "encode.json", encode)
+        encoded = stage(home / "encode.json", encode)
         remove(out)
         decided = {"scheme": str(scheme), "messages": str(messages), "out": str(out), "seed": trial.seed}
         learned = self._call("latent train", decided, stages["train"])
@@ -217,29 +188,12 @@ class TrialRunner:
             decided = {**decided, "ledger": self.ledger, "population": self.population}
         return self.stages[name](resolve(request_class, decided, section), self.progress)
 
-    def _set(self, shared: Shared) -> Path:
-        """Return the folder of a set; refused where it is not what the recipe asks for: that decides what is certified."""
-        path = self.path(shared)
-        provenance = find_set(str(path)).provenance
-        expected = shared.recipe.provenance(shared.title)
-        if provenance != expected:
-            raise InputError(
-                f"{path}: its provenance is {provenance}, and that of [tickets.{shared.title}] is {expected}; remove it, and"
-                " it is made"
-            )
-        return path
 
-
-def _decided(settings: Section) -> dict[str, Any]:
-    """Return the settings that a search decided, without where its tickets are."""
-    number = split_round(str(settings["ticket"]))[1] if "ticket" in settings else None
-    return {key: settings[key] for key in SEARCHED if key in settings and key != "lineage"} | {"round": number}
-
-
-def _round(trial: Trial, source: Path, settings: Section) -> int:
-    wanted = _decided(settings)["round"] if trial.arm.round == "tuned" else trial.arm.round
-    if isinstance(wanted, int):
-        return wanted
+def _round(trial: Trial, source: Path, settings: Section) -> int | None:
+    if trial.arm.round is None:  # the search chose it
+        return split_round(settings["ticket"])[1]
+    if isinstance(trial.arm.round, int):
+        return trial.arm.round
     rounds = [ticket.round for ticket in find_set(str(source)).body.tickets if ticket.round]
     return random.Random(f"{trial.seed} {trial.arm.tickets}").choice(rounds)
 
@@ -247,31 +201,15 @@ def _round(trial: Trial, source: Path, settings: Section) -> int:
 # --- who makes them ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Workers:
-    """Place where trials run: processes of this machine (this one alone where there is one job), or a Dask cluster.
-
-    joblib sends them calls by pickle, which runs what it is sent: connect to a scheduler that is your own.
-    """
-
-    jobs: int
-    client: Any = None
-
-    def run(
-        self, attempt: Callable[[Task], tuple[str, str | None]], tasks: Iterable[Task]
-    ) -> Iterator[tuple[str, str | None]]:
-        """Yield what ``attempt`` says of every task, as it comes back. BrokenExecutor where a process died."""
-        if self.client is not None:
-            backend = {"backend": "dask", "client": self.client, "wait_for_workers_timeout": CONNECT_SECONDS}
-        else:
-            begin = {"initializer": _leave_interrupts, "initargs": (str(Path.cwd()),)}
-            backend = {"backend": "loky", "idle_worker_timeout": IDLE_SECONDS, **begin}
-        with warnings.catch_warnings(), parallel_config(**backend):
-            # joblib warns of processes that it replaces, and of work that an interrupt takes from it
-            warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
-            parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", batch_size=1)
-            with contextlib.closing(parallel(delayed(attempt)(task) for task in tasks)) as finished:
-                yield from finished
+@contextlib.contextmanager
+def local_workers(jobs: int) -> Iterator[None]:
+    """A block whose sweeps run in processes of this machine; in this one where there is one job."""
+    begin = {"initializer": _leave_interrupts, "initargs": (str(Path.cwd()),)}
+    try:
+        with parallel_config("loky", n_jobs=jobs, idle_worker_timeout=IDLE_SECONDS, **begin):
+            yield
+    except BrokenExecutor:
+        raise DpltmError(f"a process died, of too little memory perhaps: take fewer `jobs`; {AGAIN}") from None
 
 
 def _leave_interrupts(folder: str) -> None:
@@ -281,8 +219,8 @@ def _leave_interrupts(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def dask_workers(address: str) -> Iterator[Workers]:
-    """Yield the workers of a Dask scheduler, for as long as the block lasts."""
+def dask_workers(address: str) -> Iterator[None]:
+    """A block whose sweeps run on workers of a Dask scheduler of your own: they get calls by pickle, which runs anything."""
     try:
         import distributed
     except ImportError:
@@ -300,42 +238,30 @@ def dask_workers(address: str) -> Iterator[Workers]:
                 f"`scheduler`: {address}: no Dask scheduler answers, or none of its workers can run what it is sent ({why});"
                 f" start dask scheduler, and dask worker {address} of this version where this folder is"
             )
-        yield Workers(-1, client)
+        opened.enter_context(parallel_config("dask", client=client, wait_for_workers_timeout=CONNECT_SECONDS))
+        yield
 
 
-def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progress = SILENT) -> dict[str, str]:
+def sweep(recipe: Recipe, runner: TrialRunner, progress: Progress = SILENT) -> dict[str, str]:
     """Make every trial that is not finished; return why those that cannot be made fail, by name. The others go on."""
-    failures: dict[str, str] = {}
+    failures = dict[str, str]()
+    for path in (runner.folder.root / "attempts").iterdir():
+        path.unlink()
     unfinished = [trial for trial in recipe.trials if not runner.is_made(trial)]
-    left = {name: task for name, task in tasks(unfinished).items() if not runner.is_made(task)}
-    with progress.progress(recipe.head.title, len(recipe.trials)) as step:
-
-        def note(name: str, why: str | None) -> None:
-            del left[name]
-            if why is not None:
-                failures[name] = why
-            failed = sum(trial.name in failures for trial in unfinished)
-            unmade = sum(trial.name in left for trial in unfinished) + failed
-            texts = [f"{failed} failed"] * bool(failed) + [f"next {name}" for name in [*left][:1]]
-            step(len(recipe.trials) - unmade, ", ".join(texts))
-
-        def make(ready: list[Task], runner: TrialRunner) -> None:
-            try:
-                for name, why in workers.run(runner.attempt, ready):
-                    note(name, why)
-            except BrokenExecutor:
-                if len(ready) == 1:
-                    note(ready[0].name, in_flags(DIED))
-                else:  # nobody knows over which a process died: each that is left is made again, alone
-                    for task in [task for task in ready if task.name in left]:
-                        make([task], replace(runner, session=secrets.token_hex(8)))
-
-        while left:
-            for name, task in list(left.items()):
-                why = next((failures[need.name] for need in task.needs if need.name in failures), None)
-                if why is not None:
-                    note(name, why)
-            make([task for task in left.values() if not any(need.name in left for need in task.needs)], runner)
+    done = len(recipe.trials) - len(unfinished)
+    with progress.progress(recipe.head.title, len(recipe.trials)) as step, warnings.catch_warnings():
+        # joblib warns of processes that it replaces, and of work that an interrupt takes from it
+        warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
+        for level in levels(unfinished):
+            lacking = {task.name: need.name for task in level for need in task.needs if need.name in failures}
+            failures |= {name: f"{need}: {failures[need]}" for name, need in lacking.items()}
+            calls = (delayed(runner.attempt)(task) for task in level if task.name not in lacking)
+            with contextlib.closing(Parallel(return_as="generator_unordered", batch_size=1)(calls)) as attempts:
+                for task, why in attempts:
+                    if why is not None:
+                        failures[task.name] = why
+                    done += isinstance(task, Trial) and why is None
+                    step(done, f"{len(failures)} failed" if failures else "")
     return failures
 
 
@@ -345,61 +271,18 @@ def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progr
 def run_file(path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
     """Run a recipe or three stages, or price it with ``dry_run``; return the answer. All is checked first."""
     document = files.read_toml(path)
-    if {"recipe", "arm"} & document.keys():
-        return _run_recipe(document, path, options, progress)
-    for flag in ("seeds", "quick", "jobs", "scheduler"):
-        if getattr(options, flag):
-            raise InputError(f"`{flag}`: of a recipe, and {path} is none (it has no table [recipe]); leave it out")
-    options = replace(options, out=options.out or "dpltm-run")
-    return _run_stages(read_stages(document, path, options), options, progress)
-
-
-def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
-    """Run the three stages on the digits inside scikit-learn; return the answer of ``dpltm run``."""
-    torch.set_num_threads(1)  # networks this small gain nothing from more, and lose much on a machine that is busy
-    progress.say("digits: half of the records are the public source of tickets, the other half are the private data")
-    run_options = RunRequest(
-        epsilon=options.epsilon, delta=options.delta, seed=options.seed, out=str(out), ledger=str(out / BESIDE)
-    )
-    return _run_stages(read_stages(DEMO, out, run_options), run_options, progress)
-
-
-def _run_stages(recipe: Recipe, options: RunRequest, progress: Progress) -> dict[str, Any]:
-    """Run the stages that an interrupted attempt did not end; what can be refused is, before the first begins."""
-    root = Path(options.out or "")
-    (trial,) = recipe.trials
-    shared = trial.needs[0]
-    if options.dry_run or not (root / "recipe.json").exists():
-        if not files.only_being_written(root / "recipe.json"):
-            files.check_free(root)
-        plan = price_stages(recipe, options, open_dataset)
-    if options.dry_run:
-        return as_flags({"dry_run": True, "out": options.out, **plan})
-    folder = SweepFolder(root, recipe.head.title, single=True)
-    runner = TrialRunner(folder, ALONE, options.ledger, options.population, progress)
-    with folder.alone():
-        if folder.begun:
-            progress.say(f"{root}: {AGAIN}")
-        body = folder.result(trial.name)
-        if body is None:
-            if not (root / "generate.json").exists():  # or what is there is of an attempt that died, without an answer
-                for path in (runner.path(shared), private_path(runner.path(shared))):
-                    remove(path)
-            generated = folder.stage(trial.name, "generate.json", lambda: runner.make(shared))
-            body = runner.make(trial, generate=generated)
-        folder.tidy(trial.name)
-    places = {"ticket_set": str(root / "tickets"), "run": str(root / "run")}
-    answers = {
-        name: {key: places.get(key, value) for key, value in body[name].items()}
-        for name in ("generate", "select", "train")
-    }
-    return {"out": options.out, **answers, "privacy": body["train"]["privacy"]}
+    several = bool({"recipe", "arm"} & document.keys())
+    alien = ("epsilon", "delta", "split", "seed") if several else ("seeds", "quick", "jobs", "scheduler")
+    for flag in alien:
+        if getattr(options, flag) != getattr(RunRequest, flag):
+            raise InputError(
+                f"`{flag}`: a recipe says it for each of its arms; leave it out" if several else
+                f"`{flag}`: of a recipe, and {path} is none (it has no table [recipe]); leave it out"
+            )  # fmt: skip
+    return (_run_recipe if several else run_stages)(document, path, options, progress)
 
 
 def _run_recipe(document: Section, path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
-    for flag in ("epsilon", "delta", "split", "seed"):
-        if getattr(options, flag) != getattr(RunRequest, flag):
-            raise InputError(f"`{flag}`: a recipe says it for each of its arms; leave `{flag}` out")
     recipe = read_recipe(document, path, seeds=options.seeds, quick=options.quick)
     root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
     place = options.ledger or str(root / BESIDE)
@@ -409,20 +292,19 @@ def _run_recipe(document: Section, path: Path, options: RunRequest, progress: Pr
         head = {"dry_run": True, "recipe": recipe.head.title, "source": recipe.head.source, "out": str(root)}
         return {**head, "ledger": place, **_plan(recipe, place, progress)}
     with contextlib.ExitStack() as opened:
-        cluster = None if options.scheduler is None else opened.enter_context(dask_workers(options.scheduler))
+        if options.scheduler is not None:
+            opened.enter_context(dask_workers(options.scheduler))
+        else:
+            opened.enter_context(local_workers(min(options.jobs or cpu_count(), len(recipe.trials))))
         folder = SweepFolder(root, recipe.head.title)
         opened.enter_context(folder.alone())
         results = folder.results(trial.name for trial in recipe.trials)
         if len(results) < len(recipe.trials):
             ledger.begin()  # or several trials would, each by a key of its own
-        workers = cluster or Workers(min(options.jobs or cpu_count(), max(1, len(recipe.trials) - len(results))))
         for trial in recipe.trials:  # rows would mix them
-            trained_on, at_hand = results.get(trial.name, {}).get("records"), records.get(trial.arm.name)
-            if (
-                trained_on is not None
-                and at_hand is not None
-                and value_from_json(Part, trained_on, "part").snapshot != at_hand.snapshot
-            ):
+            part = results.get(trial.name, {}).get("records")
+            at_hand = records.get(trial.arm.name)
+            if part and at_hand and value_from_json(Part, part, "part").snapshot != at_hand.snapshot:
                 raise InputError(
                     f"`out`: {folder.trial(trial.name)} was trained on other records than those of {at_hand.name} at hand;"
                     " take another `out`, or remove its result.json, to have it run again"
@@ -430,7 +312,7 @@ def _run_recipe(document: Section, path: Path, options: RunRequest, progress: Pr
         for name in results:
             folder.tidy(name)
         total(recipe, results, ledger)  # a ledger that is behind is noticed before anything is spent
-        failures = sweep(recipe, TrialRunner(folder, STAGES, place, options.population), workers, progress)
+        failures = sweep(recipe, TrialRunner(folder, STAGES, place, options.population), progress)
         return {"ledger": place, **finish(recipe, folder, ledger, failures)}
 
 
@@ -438,27 +320,18 @@ def _plan(recipe: Recipe, ledger: str, progress: Progress) -> dict[str, Any]:
     """Return every arm, with the price of a trial as far as that does not wait for its tickets or settings."""
     arms = []
     with progress.progress("what it would spend", len(recipe.arms)) as step:
-        for number, arm in enumerate(recipe.arms, 1):
-            spent = None
-            epsilon = arm.train.get("epsilon")
+        for arm in recipe.arms:
+            spent, options = None, arm.train if arm.latent is None else arm.latent["encode"] | arm.latent["scheme"]
             if arm.latent is None and arm.tickets is None and arm.tune is None:
                 decided = {"dense": True, "dry_run": True, "ledger": ledger}
                 spent = train(resolve(TrainRequest, decided, arm.train), SILENT, own=True)["privacy"]
-            private = arm.tickets is not None and recipe.provenance(arm.tickets) == "private"
-            bounded = epsilon is not None and arm.train.get("noise") != "nominal"
-            arms.append(
-                {
-                    "name": arm.name,
-                    "paper": arm.paper,
-                    "tickets": arm.tickets,
-                    "dataset": (arm.train if arm.latent is None else arm.latent.encode).get("dataset"),
-                    "epsilon": epsilon if arm.latent is None else arm.latent.scheme.get("epsilon"),
-                    "noise_multiplier": arm.train.get("noise-multiplier"),
-                    "privacy": spent,
-                    "at_most": "inf" if private else f"at most {epsilon:g}" if bounded else "-",
-                }
-            )
-            step(number)
+            exposed = arm.tickets is not None and recipe.provenance(arm.tickets) == "private"
+            row = {key.replace("-", "_"): options.get(key) for key in ("dataset", "epsilon", "noise-multiplier")}
+            bounded = row["epsilon"] is not None and arm.latent is None and options.get("noise") != "nominal"
+            most = f"at most {row['epsilon']:g}" if bounded else "-"
+            about = {"name": arm.name, "paper": arm.paper, "tickets": arm.tickets}
+            arms.append({**about, **row, "privacy": spent, "at_most": "inf" if exposed else most})
+            step(len(arms))
     seeds = [*range(recipe.head.seeds)]
     sets = sorted(recipe.tickets)
     return {"quick": recipe.quick, "seeds": seeds, "members": len(recipe.trials), "tickets": sets, "arms": arms}
@@ -475,8 +348,7 @@ def total(recipe: Recipe, results: Mapping[str, Any], ledger: Ledger) -> dict[st
 
     Delta and adjacency are those of the recipe: the least delta, and replace-one if any arm asks it.
     """
-    lineage = lineage_of(*(lineage_from_json(result["lineage"]) for result in results.values() if "lineage" in result))
-    account = ledger.account(lineage)
+    account = ledger.account(lineage_of(*(lineage_from_json(result["lineage"]) for result in results.values())))
     delta = min(float(arm.train.get("delta", 1e-5)) for arm in recipe.arms)
     replaced = any(arm.train.get("adjacency") == "replace-one" for arm in recipe.arms)
     notes, finite = ["of all trials together: of everything that their ledger holds"], None
@@ -495,10 +367,6 @@ def total(recipe: Recipe, results: Mapping[str, Any], ledger: Ledger) -> dict[st
     return as_flags({**body, "nominal": None, "finite": finite})
 
 
-MAX_NAMES = 2
-"""Rows that a note is about beyond which they are only counted."""
-
-
 def table(
     recipe: Recipe, results: Mapping[str, Any], failures: Mapping[str, str], privacy: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -508,16 +376,7 @@ def table(
     for arm, row in zip(recipe.arms, rows, strict=True):
         if arm.against is not None:
             row["difference"] = {"to": arm.against, **paired(values[arm.name], values[arm.against]).to_json()}
-    names_of: dict[str, list[str]] = {}  # notes on rows' own guarantees, but for those of all together
-    for row in rows:
-        for note in () if row["privacy"] is None else dict.fromkeys(row["privacy"]["notes"]):
-            if note not in privacy["notes"]:
-                names_of.setdefault(note, []).append(repr(row["name"]))
-    whose = {
-        note: "" if len(names) == len(rows) else " and ".join(names) + ": " if len(names) <= MAX_NAMES
-        else f"{len(names)} of {len(rows)} rows: "
-        for note, names in names_of.items()
-    }  # fmt: skip
+    notes = Counter(note for row in rows if row["privacy"] for note in dict.fromkeys(row["privacy"]["notes"]))
     stated = all_terms(rows)
     seeds = recipe.head.seeds  # where rows agree on it, it is said once; else in each
     over = f"means over {seeds} seeds with 95 % intervals (Student's t)" if seeds > 1 else "one seed"
@@ -527,7 +386,7 @@ def table(
         "quick": recipe.quick,
         "privacy": dict(privacy),
         "seeds": list(range(seeds)),
-        "finished": sum(trial.name in results for trial in recipe.trials),
+        "finished": len(results),
         "members": len(recipe.trials),
         "arms": rows,
         "notes": [
@@ -537,32 +396,34 @@ def table(
             "settings that the recipe fixes were chosen by people who had seen results on these datasets; what dpltm tune"
             " searched, it searched on public records; choosing among the rows by their accuracy is a search as well",
             *((f"certified epsilon: {stated[0]}",) if len(stated) == 1 else ()),
-            *(f"{rows_of}{note}" for note, rows_of in whose.items()),
+            *(
+                note if count == len(rows) else f"{count} of {len(rows)} rows: {note}"
+                for note, count in notes.items() if note not in privacy["notes"]
+            ),
         ],
-    }
+    }  # fmt: skip
 
 
 def _row(recipe: Recipe, arm: Arm, results: Mapping[str, Any], failures: Mapping[str, str]) -> dict[str, Any]:
     trials = [trial for trial in recipe.trials if trial.arm is arm]
-    trained = {trial.seed: results[trial.name]["train"] for trial in trials if trial.name in results}
-    measured = {seed: body.get("accuracy") for seed, body in trained.items()}
-    values = {str(seed): float(value) for seed, value in measured.items() if value is not None}
-    why = dict.fromkeys(trained, "finished, without an accuracy")
+    trained = {str(trial.seed): results[trial.name]["train"] for trial in trials if trial.name in results}
+    values = {seed: body["accuracy"] for seed, body in trained.items() if body.get("accuracy") is not None}
+    why = {trial.name: "finished, without an accuracy" for trial in trials if trial.name in results} | dict(failures)
     holes = [
-        {"seed": trial.seed, "why": failures.get(trial.name, why.get(trial.seed, "not run"))}
+        {"seed": trial.seed, "why": why.get(trial.name, "not run")}
         for trial in trials if str(trial.seed) not in values
     ]  # fmt: skip
+    first: Mapping[str, Any] = next(iter(trained.values()), {})
     live, density, training = (
         [body[key] for body in trained.values() if body.get(key) is not None]
         for key in ("live", "density", "training")
     )
-    first: Mapping[str, Any] = next(iter(trained.values()), {})
     privacy = [body["privacy"] for body in trained.values()]
     return {
         **{key: getattr(arm, key) for key in ("name", "group", "varied", "note", "paper")},
         "values": values,
         **summary(list(values.values())).to_json(),
-        "rounds": {str(seed): body.get("round") for seed, body in trained.items()},
+        "rounds": {seed: body.get("round") for seed, body in trained.items()},
         "live": [min(live), max(live)] if live else None,
         "density": sum(density) / len(density) if density else None,
         "training": sum(training) / len(training) if training else None,
@@ -581,55 +442,48 @@ def finish(recipe: Recipe, folder: SweepFolder, ledger: Ledger, failures: Mappin
     results = folder.results(trial.name for trial in recipe.trials)
     privacy = total(recipe, results, ledger)
     body = table(recipe, results, failures, privacy)
-    charts = _charts(recipe, body, folder, results)
+    charts = _charts(recipe, body["arms"], folder)
     picture = folder.root / "figure.png"
     place = {"config": str(recipe.path), "out": str(folder.root), "figure": str(picture) if charts else None}
     elsewhere = dict.fromkeys(failures, "it failed; the same command says why")  # which may tell of a record
     shared = {**files.published(place), **table(recipe, results, elsewhere, privacy)}
-    folder.write_text("results.json", json.dumps(shared, indent=1, allow_nan=False) + "\n")
-    folder.write_text("results.md", markdown(shared))
+    files.write_json(folder.root / "results.json", shared)
+    with files.replaced(folder.root / "results.md") as staging:
+        staging.write_text(markdown(shared), encoding="utf-8")
     if charts:
         write_charts(picture, charts, recipe.head.title)
-    return {**{key: body[key] for key in ("recipe", "source")}, **place, **body}
+    return {**place, **body}
 
 
-def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder, results: Mapping[str, Any]) -> list[Chart]:
+def _charts(recipe: Recipe, rows: Sequence[Mapping[str, Any]], folder: SweepFolder) -> list[Chart]:
+    measured = [(arm, row) for arm, row in zip(recipe.arms, rows, strict=True) if row["mean"] is not None]
     if recipe.figure is None:
         return []
-    measured = [(arm, row) for arm, row in zip(recipe.arms, body["arms"], strict=True) if row["mean"] is not None]
     if recipe.figure.over == "values":
         return _over_values(recipe.figure, measured)
-    runs_of: dict[str, dict[str, list[Metrics | None]]] = {}
+    runs_of: dict[str, dict[str, list[Metrics | None]]] = {}  # by dataset, and by arm
     for arm, row in measured:
-        dataset = arm.train.get("dataset", "") if recipe.figure.apart else ""
-        finished = (trial for trial in recipe.trials if trial.arm is arm and trial.name in results)
-        runs: list[Metrics | None] = [
-            read_metrics(folder.trial(trial.name) / "run" / "metrics.jsonl") for trial in finished
-        ]
-        runs_of.setdefault(dataset, {})[_with_epsilon(arm.name, [row])] = runs
-    charts = ((dataset, accuracy_over_steps(runs)) for dataset, runs in runs_of.items())
-    return [
-        replace(chart, title=f"{dataset}: {chart.title}".removeprefix(": "))
-        for dataset, panels in charts
-        for chart in panels
-    ]
+        finished = (trial.name for trial in recipe.trials if trial.arm is arm and str(trial.seed) in row["values"])
+        runs = [read_metrics(folder.trial(name) / "run" / "metrics.jsonl") for name in finished]
+        runs_of.setdefault(arm.train.get("dataset", ""), {})[_with_epsilon(arm.name, [row])] = [*runs]
+    charts = [(dataset, chart) for dataset, runs in runs_of.items() for chart in accuracy_over_steps(runs)]
+    apart = len(runs_of) > 1
+    return [replace(chart, title=f"{dataset}: {chart.title}") if apart else chart for dataset, chart in charts]
 
 
-def _over_values(figure_of: Figure, measured: Sequence[tuple[Arm, Mapping[str, Any]]]) -> list[Chart]:
+def _over_values(chart: Figure, measured: Sequence[tuple[Arm, Mapping[str, Any]]]) -> list[Chart]:
     groups: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
     for arm, row in measured:
         if isinstance(arm.varied, (int, float)):
-            groups.setdefault(arm.group, []).append((float(arm.varied), row))
-    lines = []
-    for name, points in groups.items():
-        ends = ((row["mean"], row["interval"] or 0.0) for _, row in points)
-        spread = [(100 * (mean - half), 100 * (mean + half)) for mean, half in ends]
-        title = _with_epsilon(name, [row for _, row in points])
-        lines.append(Series(title, [(x, 100 * row["mean"]) for x, row in points], "o-", spread))
-    several = any(row["interval"] is not None for points in groups.values() for _, row in points)
-    title = "95 % intervals over seeds" if several else "one seed"
-    axes = {"xscale": "log"} if figure_of.log else {}
-    return [Chart(title, figure_of.x, ACCURACY, lines, axes)] if lines else []
+            groups.setdefault(arm.group, []).append((arm.varied, row))
+    lines = list[Series]()
+    for group, points in groups.items():
+        ends = ((100 * row["mean"], 100 * (row["interval"] or 0.0)) for _, row in points)
+        spread = [(mean - half, mean + half) for mean, half in ends]
+        title = _with_epsilon(group, [row for _, row in points])
+        lines.append(Series(title, [(value, 100 * row["mean"]) for value, row in points], "o-", spread))
+    title = "one seed" if all(row["interval"] is None for _, row in measured) else "95 % intervals over seeds"
+    return [Chart(title, chart.x, ACCURACY, lines, {"xscale": "log"} if chart.log else {})] if lines else []
 
 
 def _with_epsilon(name: str, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -178,13 +178,13 @@ def test_canaries_are_the_only_thing_that_an_audit_adds_to_a_sum():
 
 
 REFUSED = [
-    (
-        {"audit": 5},
-        "`audit`: 5 canaries prove nothing at 95 % confidence, whatever is guessed; ask for at least 6, better 1000",
-    ),
-    (
-        {"audit": 1046},
-        "`audit`: 1,046 canaries need a live coordinate each, and there are 1,045; ask for at most 1045",
+    *(
+        (
+            {"audit": count},
+            f"`audit`: {count:,} is not a number of canaries from 6, since fewer prove nothing at 95 % confidence, to 1,045,"
+            " since each needs a live coordinate; ask for 1000, if there are as many",
+        )
+        for count in (5, 1046)
     ),
     ({"noise_multiplier": 0.0}, "`audit`: without noise there is no claim to attack; set `noise_multiplier` above 0"),
 ]

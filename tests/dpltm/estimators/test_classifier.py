@@ -229,16 +229,14 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
 @pytest.mark.parametrize(
     ("made", "y", "text"),
     [
-        (
-            classifier(bounds=3),
-            None,
-            "`bounds`: not a pair (low, high) of numbers, or of arrays with a number for each of the 4 columns; pass the"
-            " public range of the features",
-        ),
-        (
-            classifier(bounds=([0, 0, 5, 0], [1, 1, 1, 1])),
-            None,
-            "`bounds`: column 2 (counted from 0) has (5.0, 1.0); give finite (low, high), low first, not too far apart",
+        *(
+            (
+                classifier(bounds=bounds),
+                None,
+                "`bounds`: not (low, high), finite, low first, not too far apart: two numbers, or two arrays with a number"
+                " for each of the 4 columns; pass the public range of the features",
+            )
+            for bounds in (3, (0, np.inf), ([0, 0, 5, 0], [1, 1, 1, 1]), ([0, 0], [1, 1]))
         ),
         (
             classifier(classes=2),

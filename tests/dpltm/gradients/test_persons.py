@@ -228,7 +228,7 @@ def test_a_training_says_them() -> None:
     assert config(class_weight=(0.2048, 1.0)).filtered == "clip(C=1) times class weights 0.205,1"
     assert "would exceed the bound" in refused(config, class_weight=(2.0, 1.0))
     said = refused(config, class_weight=(0.5, 1.0), microbatch=2)
-    assert "a group of `microbatch` has records of several classes" in said
+    assert "`class_weight`: is for gradients of single records" in said
 
 
 def test_weights_of_records_and_of_persons() -> None:

@@ -16,8 +16,7 @@ from scipy import stats
 
 from dpltm.local import BIT_PROTOCOLS, PROTOCOLS, WITH_ALPHA
 from dpltm.local.channels import WHOLE, Bit, Channel, Response, channel, log_ratio
-from dpltm.local.scheme import BitStrings, FixedPoint
-from dpltm.local.server import Messages
+from dpltm.local.scheme import BitStrings, FixedPoint, Messages
 from dpltm.randomness.noise import FastSource, SecureSource
 from local_channels import Words
 from refusals import refused

@@ -14,9 +14,8 @@ from scipy import ndimage, stats
 from dpltm.features.feature_map import make_feature_map
 from dpltm.local import scheme as scheme_module
 from dpltm.local.channels import Response
-from dpltm.local.codebook import PAIRS, Codebook, codewords
+from dpltm.local.codebook import PAIRS, Codebook, best_codebook, codewords, estimates, metric, nearest_mean
 from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, public_statistics, varied
-from dpltm.local.server import best_codebook, estimates, metric, nearest_mean
 from dpltm.randomness.noise import FastSource
 from local_channels import decoded
 from refusals import refused
@@ -368,4 +367,4 @@ def test_what_is_no_codebook():
 
 def test_what_is_no_message():
     said = "an index is 65535, and there are 256 candidates"
-    assert refused(estimates, SIGNED, np.full((1, 6), 255, dtype=np.uint8)) == said
+    assert refused(SIGNED.check, np.full((1, 6), 255, dtype=np.uint8)) == said

@@ -113,12 +113,7 @@ SCORE = "`score=` is missing: float32 labels of shape (3,) are no class numbers,
             SEVERAL.settings,
             "`ticket`: mlp:8 has one output a class, not float32 labels of shape (3,); give a",
         ),
-        (
-            HandMade,
-            Y,
-            {**SEVERAL.settings, "class_weight": "1,1,1"},
-            "`class_weight`: is for classes, and these labels are none",
-        ),
+        (HandMade, Y, {**SEVERAL.settings, "class_weight": "1,1,1"}, "`class_weight`: is for classes"),
         (HandMade, Y, {**SEVERAL.settings, "metric": "auc"}, "`metric`: the `score` of the network"),
         (HandMade, Y, {**SEVERAL.settings, "units": np.arange(60)}, "`units`: a person's labels"),
         *(
@@ -169,7 +164,7 @@ def test_a_run_gives_outputs_and_no_classes(tmp_path):
         expected = run.model.eval()(torch.from_numpy(x.astype(np.float32)) / 255)
     np.testing.assert_allclose(found.outputs, expected.numpy(), rtol=1e-5, atol=1e-6)
     for name in ("probabilities", "labels"):
-        assert "so it gives no classes and no probabilities" in refused(getattr, found, name)
+        assert "the run gives no classes and no probabilities" in refused(getattr, found, name)
     assert run.skill is None
     assert 0 < run.metrics[-1]["accuracy"] < 1
     save(run, tmp_path / "run")

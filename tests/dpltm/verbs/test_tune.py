@@ -189,9 +189,9 @@ def test_threads_of_joblib_find_the_same(monkeypatch):
     ("options", "message"),
     [
         ({"delta": 0.002}, "`delta`: 0.002 is not below 1/n for 700 records; take a smaller one"),
-        ({"clip_norm": "1,nan"}, "`clip_norm`: nan is not a positive number"),
+        ({"clip_norm": "1,nan"}, "`clip_norm`: nan is not a positive number up to 1e+30"),
         ({"lr": "1,,2"}, "`lr`: '1,,2' is not a list of numbers separated by commas"),
-        ({"batch_size": "100,701"}, "`batch_size`: 701 is more than the 700 private records"),
+        ({"batch_size": "100,701"}, "`batch_size`: 701 is not a positive number up to 700"),
         (
             {"lr": ",".join(["1"] * 101), "clip_norm": ",".join(["1"] * 100)},
             "`lr`, `clip_norm`, `epochs`, `batch_size`: more than 10,000 combinations; name fewer",

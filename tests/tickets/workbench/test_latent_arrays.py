@@ -345,8 +345,7 @@ def test_options_that_cannot_be(strong: Scheme, files: list[np.ndarray], message
     assert refused(learned, strong, files, **DIVERGED[message]).startswith(message)
 
 
-def test_every_message_counts_once_and_test_records_are_of_the_same_kind(strong: Scheme, files: list) -> None:
-    assert refused(learn, strong, [files[0], files[0]], QUICK).startswith("`messages`: two files hold the same")
+def test_test_records_are_of_the_same_kind(strong: Scheme, files: list) -> None:
     few = from_arrays(X[:400], Y[:400] % 5, test=(X[400:700], Y[400:700] % 5), name="few")
     for test, message in (
         (few, "`classes`: 5 of few is not the scheme's 10; take records like those it is of"),
