@@ -63,10 +63,10 @@ def as_column(cells: list[Any]) -> Any:
         gets cells of one kind, and holes.
     """
     kinds = {_KINDS.get(cell, object) for cell in {*map(type, cells)} if cell.__name__ not in _HOLES}
-    arrows = {pa.bool_(): {bool}, pa.int64(): {int}, pa.float64(): {int, float}, pa.string(): {str, float}}
-    for arrow, alike in arrows.items():
+    alike: tuple[set[type], ...] = {bool}, {int}, {int, float}, {str, float}
+    for taken, arrow in zip(alike, (pa.bool_(), pa.int64(), pa.float64(), pa.string()), strict=True):
         with contextlib.suppress(pa.ArrowException, OverflowError):  # beyond 64 bits, or fractions beside words
-            if kinds <= alike:
+            if kinds <= taken:
                 return pa.array(cells, arrow, from_pandas=True)
     return _as_texts(cells)
 

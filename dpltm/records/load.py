@@ -266,13 +266,12 @@ def convert(bunch: Mapping[str, Any], description: Description) -> tuple[RawSpli
     """
     source, cut = f"OpenML {description.name}", description.records
     coloured = len(description.shape) == 3
-    shape = (
-        (description.shape[-1], *description.shape[:-1]) if coloured else description.shape
-    )  # colours plane by plane
+    # a row comes plane by plane, a record has its colours last
+    shape = (description.shape[-1], *description.shape[:-1]) if coloured else description.shape
     try:
         # ARFF quotes some labels, and the quotes can survive parsing.
         target = np.array([float(str(t).strip("'\"")) for t in bunch["target"]]) - description.first_label
-        x = np.asarray(bunch["data"], dtype=np.float32).reshape(cut + description.openml_test, *shape)
+        x: np.ndarray = np.asarray(bunch["data"], dtype=np.float32).reshape(cut + description.openml_test, *shape)
     except ValueError as error:
         fix = f"put {description.name}.npz into the data home instead"
         raise DataError(f"{source}: the table has changed ({first_line(error)}); {fix}") from error
