@@ -112,9 +112,7 @@ class FourierFeatures(Transform):
 
     def __init__(self, count: int, gamma: float, shape: tuple[int, ...]) -> None:
         if count % 2:
-            raise InputError(
-                f"`features`: fourier:{count}: features come in pairs; take an even D, such as {count + 1}"
-            )
+            raise InputError(f"`features`: fourier:{count}: features come in pairs; take an even D, as {count + 1}")
         values = math.prod(shape)
         directions = count // 2
         self.feature_shape = (count,)

@@ -119,7 +119,7 @@ IMAGE = "images, (height, width) or (height, width, colours), of {0} by {0} pixe
             ("scatter:2,4", shape, f"scatter with J = 2 takes {IMAGE.format(5)}, {SHAPE} {shape}")
             for shape in ((64,), (5, 5, 4, 4), (8, 8, 5), (), (4, 9), (9, 4, 3))
         ),
-        ("fourier:7", (16,), "fourier:7: features come in pairs; take an even D, such as 8"),
+        ("fourier:7", (16,), "fourier:7: features come in pairs; take an even D, as 8"),
         *(
             (
                 "wavelets:5,2",

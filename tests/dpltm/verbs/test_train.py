@@ -82,7 +82,7 @@ ALLOCATION = {"sampling": "allocation:4"}
         ),
         (
             {**ALLOCATION, "adjacency": "replace-one"},
-            "`sampling`: allocation is proven for `adjacency` add-remove alone; take that, or poisson",
+            "`sampling`: allocation is proven for `adjacency` add-remove alone; take it, or poisson",
         ),
         ({**ALLOCATION, "steps": 3}, "`sampling`: allocation:4 is not from 1 to the 3 `steps`"),
         (
