@@ -39,7 +39,6 @@ from dpltm.experiments import summary
 from dpltm.features import MAPS, parse
 from dpltm.features.feature_map import FeatureMap, map_of
 from dpltm.features.normalisation import SENSITIVITY, noisy_sum
-from dpltm.features.transforms import paths
 from dpltm.filters import make_filter
 from dpltm.local.scheme import channel_statistics
 from dpltm.networks import ModelSpec, build
@@ -242,7 +241,7 @@ def mask_of(
     elif kind == "random-inputs":
         order = torch.rand(ones[weight].shape[1], generator=generator).expand(ones[weight].shape)
     elif kind == "orders":
-        channels = len(paths(*MAPS["scatter"].choice().parts[0][1]))
+        channels = MAPS["scatter"].choice().on((28, 28)).feature_shape[-1]
         order = torch.arange(channels, 0, -1).repeat(spec.features // channels).float().expand(ones[weight].shape)
     else:
         x, y = (torch.from_numpy(np.asarray(public[0], dtype="f4")), public[1])
