@@ -27,8 +27,9 @@ from dpltm.features.feature_map import ROWS as MAPPED
 from dpltm.features.feature_map import FeatureMap
 from dpltm.features.normalisation import NORM, ChannelStatistics
 from dpltm.features.transforms import colours_first
-from dpltm.local.channels import MAX_CATEGORIES, Channel, Response, channel, check_sizes, rounded_up
+from dpltm.local.channels import MAX_CATEGORIES, Channel, Response, channel, check, rounded_up
 from dpltm.local.codebook import Codebook
+from dpltm.options import Range
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.progress import Step
 from dpltm.randomness.noise import RandomSource, uniform
@@ -94,7 +95,8 @@ class BitStrings:
     label_epsilon: float | None
 
     def __post_init__(self) -> None:
-        check_sizes(self.values, self.classes, MAX_CATEGORIES)
+        check("values", self.values, Range(1))
+        check("classes", self.classes, Range(2, MAX_CATEGORIES))
         self.channel  # noqa: B018 - refuses what no channel is
         self.response  # noqa: B018
 

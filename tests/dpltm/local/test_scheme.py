@@ -362,7 +362,7 @@ def test_a_frequent_class_is_not_shunned():
 
 def test_what_is_no_codebook():
     assert refused(Codebook, 4, 3, 0.0, "signed", 1) == "`epsilon`: 0 is not a positive number up to 10000"
-    assert refused(Codebook, 4, 3, 1.0, "signed", 129) == "Expected 129 near candidates from 1 to 128"
+    assert refused(Codebook, 4, 3, 1.0, "signed", 129) == "`near`: 129 is not a positive whole number up to 128"
 
 
 def test_what_is_no_message():
