@@ -241,11 +241,8 @@ class Scheme:
     lineage: Lineage = field(default=NO_LINEAGE, compare=False)
 
     def __post_init__(self) -> None:
-        if not len(self.mean) == len(self.deviation) == self.feature_map.features == self.answer.values:
-            raise InputError(
-                f"Expected as many statistics and values as the {self.feature_map.features} features, not {len(self.mean)},"
-                f" {len(self.deviation)} and {self.answer.values}"
-            )
+        if self.answer.values != self.feature_map.features:
+            raise InputError(f"Expected {self.feature_map.features} values, one a feature, not {self.answer.values}")
         if not (np.isfinite([self.mean, self.deviation]).all() and (self.deviation > 0).all()):
             raise InputError("Expected finite means and finite, positive deviations of features")
 
