@@ -191,7 +191,7 @@ def feature_map(name: str, features: str, public: str | None) -> FeatureMap | No
     if features == "none":
         return None
     private = make_feature_map(features, dataset(name).train.shape, dataset(name).bounds)
-    if public is None or private.takes != "image":
+    if public is None or not private.base.channels:
         return private
     theirs = fitted_to_public(public, features)
     return replace(private, statistics=theirs.statistics)

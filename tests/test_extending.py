@@ -168,12 +168,8 @@ def drops_a_layer(step: PruningRound) -> Mask:
 @pytest.mark.parametrize(
     ("next_mask", "records", "message"),
     [
-        (keeps_all, f"{PUBLIC} --provenance public", "wrong: keeps 592 weights where the schedule says 414"),
-        (
-            from_the_dense_one,
-            f"{PRIVATE} --provenance private",
-            "wrong: gives no mask that is nested in that of the round before",
-        ),
+        (keeps_all, f"{PUBLIC} --provenance public", "wrong: gives no mask of 414 weights within"),
+        (from_the_dense_one, f"{PRIVATE} --provenance private", "wrong: gives no mask of "),
         (drops_a_layer, PUBLIC, "wrong: fails on made-up weights: 'no such layer'"),
     ],
 )
@@ -195,7 +191,9 @@ def test_a_criterion_that_goes_wrong_later_ends_the_generation():
     config = {"rounds": 3, "prune": (0.5,), "iterations": 1, "batch_size": 4, "criterion": "late"}
     with registered(CRITERIA, Criterion("late", "Late.", "this test", "nothing", late, scope="global")):
         for make in (lambda config: generate(spec, x, y, config), lambda config: without_data(spec, config)):
-            with pytest.raises(InputError, match=r"^`criterion`: late: keeps \d weights where the schedule says \d$"):
+            with pytest.raises(
+                InputError, match=r"^`criterion`: late: gives no mask of \d weights within the one before$"
+            ):
                 make(GenerationConfig(**config))
 
 
@@ -253,12 +251,7 @@ def test_a_local_protocol(answer):
 # --- the registries themselves ---
 
 
-REGISTRIES: dict[str, Registry[Any]] = {
-    "filter": FILTERS,
-    "criterion": CRITERIA,
-    "model": KINDS,
-    "protocol": PROTOCOLS,
-}
+REGISTRIES = {"filter": FILTERS, "criterion": CRITERIA, "model": KINDS, "protocol": PROTOCOLS}
 
 
 @pytest.mark.parametrize("field", REGISTRIES)

@@ -22,7 +22,7 @@ from torch import Tensor
 from dpltm.errors import ArtifactError, DpltmError
 from dpltm.features import parse
 from dpltm.features.feature_map import CENTRE, PAIRS, FeatureMap, SplineMap, map_of
-from dpltm.features.inputs import Compute, FeatureStore, Services, feature_shape, features_of_rows
+from dpltm.features.inputs import FeatureStore, Keep, Services, feature_shape, features_of_rows
 from dpltm.features.normalisation import ChannelStatistics
 from dpltm.privacy.entry import Lineage, to_json, value_from_json
 from dpltm.progress import Progress
@@ -188,7 +188,9 @@ TRIED = 8  # rows of a cache that are computed again, to see that it is what its
 class FeatureCache(FeatureStore):
     """A store of features in the user's cache folder; where nothing can be written there, in memory like any other."""
 
-    def kept(self, split: Split, feature_map: FeatureMap, dtype: str, compute: Compute, progress: Progress) -> Split:
+    def kept(
+        self, split: Split, feature_map: FeatureMap, dtype: str, progress: Progress, keep: Keep | None = None
+    ) -> Split:
         """Return the split with features, mapped from the cache; computed first where they are not there."""
         path = cache_path(split, feature_map, dtype)
         stored = _kept(path, split, feature_map, dtype)
@@ -197,13 +199,14 @@ class FeatureCache(FeatureStore):
         if path.exists():
             progress.say(f"{path}: is damaged, or of another version; features are computed anew")
         try:
-            return compute(partial(_written, path, (len(split), *feature_shape(split, feature_map)), dtype))
+            keep = partial(_written, path, (len(split), *feature_shape(split, feature_map)), dtype)
+            return super().kept(split, feature_map, dtype, progress, keep)
         except OSError as error:
             progress.say(
                 f"{path.parent}: features cannot be kept there ({error.strerror}), and are kept in memory for this command;"
                 " make room, or point XDG_CACHE_HOME elsewhere"
             )
-            return super().kept(split, feature_map, dtype, compute, progress)
+            return super().kept(split, feature_map, dtype, progress)
 
 
 def services(progress: Progress) -> Services:

@@ -14,16 +14,18 @@ import shutil
 import stat
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
 from dpltm.options import last_part, table
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 
 MAX_JSON = 2 * 2**20  # no JSON document of dpltm comes near this many bytes; a larger file is not one
+
+T = TypeVar("T")
 
 _STAGING = ".partial"  # what names of files and folders that are being written end with
 
@@ -121,11 +123,6 @@ def only_being_written(target: Path) -> bool:
     """Tell whether the folder of ``target`` is there, with nothing in it but what is to become ``target``, or was."""
     folder = target.parent
     return folder.is_dir() and not folder.is_symlink() and set(folder.iterdir()) <= set(_staged(target))
-
-
-def is_being_written(path: Path) -> bool:
-    """Tell whether a name is one of what is being written, or was by a process that died."""
-    return path.name.startswith(".") and path.name.endswith(_STAGING)
 
 
 def _staged(target: Path) -> list[Path]:
@@ -245,17 +242,15 @@ def digest_of(body: Mapping[str, Any]) -> str:
 
 def check_schema(path: Path | str, body: object, form: str, schema: int, instead: str = "make it again") -> None:
     """Raise ArtifactError unless ``body`` states ``form`` and this schema; ``instead`` is the fix of an older one."""
-    if not isinstance(body, dict) or body.get("format") != form:
+    stated = body.get("schema") if isinstance(body, dict) and body.get("format") == form else None
+    if type(stated) is not int:
         raise ArtifactError(f"{path}: not a document of format {form!r}")
-    stated = body.get("schema")
-    if isinstance(stated, bool) or not isinstance(stated, int) or stated < 1:
-        raise ArtifactError(f"{path}: schema {stated!r:.40} is not a positive whole number")
     if stated > schema:
         raise ArtifactError(
             f"{path}: schema {stated!r:.40} is newer than this version of dpltm reads ({schema}); upgrade dpltm"
         )
     if stated < schema:
-        raise ArtifactError(f"{path}: schema {stated} was written by dpltm before 0.3; {instead}")
+        raise ArtifactError(f"{path}: schema {stated!r:.40} was written by dpltm before 0.3; {instead}")
 
 
 @dataclass(frozen=True)
@@ -346,6 +341,16 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(body) != len(pairs):
         raise ValueError("a key stands twice in one object")
     return body
+
+
+def attempt(read: Callable[[], T], problems: list[str]) -> T | None:
+    """Return what is read; None where that is refused, which goes to the problems, once."""
+    try:
+        return read()
+    except (DpltmError, OSError, ValueError) as error:
+        if (problem := first_line(error)) not in problems:
+            problems.append(problem)
+        return None
 
 
 def read_section(path: Path, name: str) -> dict[str, Any]:

@@ -187,7 +187,7 @@ class FileStore(Store):
         text = "" if size else _header_text(after.home, after.population) + "\n"
         for entry, digest in zip(after.entries[count:], after.digests[count + 1 :], strict=True):
             text += f'{{"entry": {canonical(to_json(entry))}, "digest": "{digest}"}}\n'
-        data = text.encode()
+        data, written = text.encode(), 0
         place = os.path.realpath(self._file)
         try:
             with _locked_record():
@@ -198,7 +198,10 @@ class FileStore(Store):
                 if new:
                     _replace(self._key_path, (after.key.hex() + "\n").encode())
                 try:
-                    _append(descriptor, size, data)
+                    os.ftruncate(descriptor, size)  # what is torn was never paid for
+                    while written < len(data):  # a short write says that the disk is full; the next one says why
+                        written += os.write(descriptor, data[written:])
+                    os.fsync(descriptor)
                     if new or not size:
                         sync(self._key_path.parent)
                     _write_record(place, after.head)
@@ -362,15 +365,6 @@ _INCOMPLETE = "the line is incomplete; remove it only if you know that it paid f
 
 def _header_text(home: Id, population: str | None) -> str:
     return json.dumps({"format": FORMAT, "schema": SCHEMA, "id": home, "population": population})
-
-
-def _append(descriptor: int, size: int, data: bytes) -> None:
-    """Put bytes behind the first so many of a file, and on disk."""
-    if os.fstat(descriptor).st_size != size:
-        os.ftruncate(descriptor, size)  # a file made append-only refuses it
-    while data:  # a short write says that the disk is full; the next one says why
-        data = data[os.write(descriptor, data) :]
-    os.fsync(descriptor)
 
 
 def _stamp_of(status: os.stat_result) -> tuple[int, int, int]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
-from dpltm.privacy.entry import Lineage
-from dpltm.reports.statement import FORMAT, PROVENANCE, SCHEMA, check_shape
+from dpltm.privacy.entry import Lineage, value_from_json
+from dpltm.reports.statement import FORMAT, PROVENANCE, SCHEMA, Statement
 from dpltm.reports.wording import render, render_statement
 from dpltm.tickets.files import check_schema, digest_of, parse_json, read_bytes
 
@@ -74,7 +74,7 @@ def read_statement(where: str, text: str) -> dict[str, Any]:
     try:
         if not isinstance(body.get("digest"), str):
             raise ArtifactError("the statement: field digest is missing")
-        check_shape({key: value for key, value in body.items() if key != "digest"})
+        value_from_json(Statement, {key: value for key, value in body.items() if key != "digest"}, "the statement")
     except ArtifactError as error:
         raise ArtifactError(f"{where}: {error}") from None
     return dict(body)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from torch import nn
 
-from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
+from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks import build
 from dpltm.networks.masks import Mask, network_id
@@ -32,6 +32,7 @@ from dpltm.tickets import files, tensors
 from dpltm.tickets.charts import read_metrics
 from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.feature_files import read_map, write_map
+from dpltm.tickets.files import attempt
 from dpltm.training.artifacts import Run
 from dpltm.training.canaries import Observations
 
@@ -181,8 +182,6 @@ def read_observations(folder: Path, canaries: object) -> Observations | None:
 
 # --- what there is of a run: all of it, or what a training that goes on, was interrupted or went wrong has left ---
 
-T = TypeVar("T")
-
 LOCAL = (
     "made under local privacy: its guarantee is that of its scheme; see dpltm latent epsilon and dpltm audit SCHEME"
 )
@@ -265,25 +264,15 @@ class FoundRun:
 CHANGED = "one of them was changed"
 
 
-def run_folder(path: Path) -> Path:
-    """Return the run in a folder of ``dpltm run``; else the folder itself."""
-    inner = path / "run"
-    within = (inner / "config.json").exists() or progress_of(inner) is not None
-    return inner if within and not (path / "config.json").exists() else path
-
-
-def is_run(path: Path) -> bool:
-    """Tell whether a folder is, or was to become, a run."""
-    path = run_folder(path)
-    return (path / "config.json").exists() or (path / "model.safetensors").exists() or progress_of(path) is not None
-
-
 def find_run(path: Path, label: str = "") -> FoundRun:
-    """Return the run in a folder, as far as it is there, under a label; InputError where there is nothing."""
-    path = run_folder(path)
-    if not is_run(path):
+    """Return the run in a folder, or in one of ``dpltm run``, as far as it is there; InputError where there is nothing."""
+    inner = path / "run"
+    if not (path / "config.json").exists() and ((inner / "config.json").exists() or progress_of(inner) is not None):
+        path = inner
+    progress, there = progress_of(path), (path / "config.json").exists()
+    if progress is None and not there and not (path / "model.safetensors").exists():
         raise InputError(f"{path}: no run there; name a folder made by dpltm train or dpltm run")
-    if (progress := progress_of(path)) is not None and not (path / "config.json").exists():
+    if progress is not None and not there:
         endings = {
             "at work": "is still going: another process is at work on it",
             "interrupted": "was interrupted, and has no result; the same command goes on with it",
@@ -291,24 +280,16 @@ def find_run(path: Path, label: str = "") -> FoundRun:
         paid = "its entry stands in the ledger that its command named, which is not known here"
         return FoundRun(path, "unfinished", (f"{path} {endings[progress]}", paid), label)
     problems: list[str] = []
-
-    def attempt(read: Callable[[], T]) -> T | None:
-        try:
-            return read()
-        except (DpltmError, OSError, ValueError) as error:
-            problems.append(first_line(error))
-            return None
-
-    config = attempt(lambda: read_config(path / "config.json")) or {}
+    config = attempt(lambda: read_config(path / "config.json"), problems) or {}
     if "scheme" in config:
         raise InputError(f"{path}: {LOCAL}")
-    run = attempt(lambda: load_run(path)) if config else None
-    result = attempt(lambda: read_object(path / "result.json")) or {}
-    environment = attempt(lambda: read_object(path / "environment.json")) or {}
+    run = attempt(lambda: load_run(path), problems) if config else None
+    result = attempt(lambda: read_object(path / "result.json"), problems) or {}
+    environment = attempt(lambda: read_object(path / "environment.json"), problems) or {}
     metrics = read_metrics(path / "metrics.jsonl")
     if metrics is None:
         problems.append(f"{path / 'metrics.jsonl'}: is missing or damaged")
-    entry = None if run is None else attempt(lambda: run.entry)
+    entry = None if run is None else attempt(lambda: run.entry, problems)
     weights = None if run is None else network_id(run.model, run.mask)
     if result.get(WEIGHTS, weights) != weights:
         state = "the weights in the folder cannot be read" if weights is None else f"the folder has {weights[:12]}"
@@ -318,7 +299,7 @@ def find_run(path: Path, label: str = "") -> FoundRun:
         )
         result, metrics = {}, None
     return FoundRun(
-        path, "damaged" if problems else "finished", tuple(dict.fromkeys(problems)), label, config, result, environment,
+        path, "damaged" if problems else "finished", tuple(problems), label, config, result, environment,
         run, metrics, NO_LINEAGE if run is None else run.lineage, entry, weights,
     )  # fmt: skip
 

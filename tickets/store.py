@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,11 +15,10 @@ from dpltm.networks.own import OwnModel, check_no_code, own_model
 from dpltm.networks.own_network import OwnNetwork
 from dpltm.networks.state import put, weights_of
 from dpltm.tickets import ticket_set
-from dpltm.tickets.files import as_path, is_being_written, new_folder
+from dpltm.tickets.files import as_path, attempt, new_folder
 from dpltm.tickets.run import load_run, save_run
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of
 
-T = TypeVar("T")
 Artifact = TypeVar("Artifact", TicketSet, Winner, Run)
 
 
@@ -54,7 +53,7 @@ def find_set(name: str) -> TicketSet:
 def listing(folder: Path) -> Iterator[Listed]:
     """Yield the ticket sets in ``folder``, with what is wrong where one is damaged."""
     try:
-        paths = [path for path in sorted(folder.iterdir()) if not is_being_written(path)]
+        paths = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]  # perhaps half-written
         folders = [(str(path), path) for path in paths if os.path.lexists(path / "tickets.json")]
     except OSError as error:
         raise ArtifactError(f"{folder}: cannot be read: {error.strerror}; name a folder of ticket sets") from None
@@ -71,22 +70,12 @@ def problems(path: Path) -> list[str]:
     """Return everything that is wrong with a set, its card and what lies with it."""
     if not path.is_dir() or not (path / "tickets.json").exists():
         raise ArtifactError(f"{path}: no ticket set there; name a folder that holds one")
-
     messages: list[str] = []
-
-    def attempt(check: Callable[[], T]) -> T | None:
-        try:
-            return check()
-        except ArtifactError as error:
-            if str(error) not in messages:
-                messages.append(str(error))
-            return None
-
-    tickets = attempt(lambda: ticket_set.load_ticket_set(path))
-    if attempt(lambda: ticket_set.card_is_as_written(path)) is False:
+    tickets = attempt(lambda: ticket_set.load_ticket_set(path), messages)
+    if attempt(lambda: ticket_set.card_is_as_written(path), messages) is False:
         messages.append(f"{path / 'README.md'}: not the card that was written with the set; edited or damaged")
     if tickets is not None:
-        attempt(lambda: ticket_set.last_winner(tickets))
+        attempt(lambda: ticket_set.last_winner(tickets), messages)
     return messages
 
 

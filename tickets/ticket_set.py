@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -51,30 +50,31 @@ def folder_of(tickets: TicketSet) -> Path:
     return tickets.path
 
 
-def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None) -> TicketSet:
-    """Write a new ticket set to ``path``, whole or not at all, and return it as it lies there.
-
-    Accuracies of a ``private`` set are private: they go to ``NAME.private.json`` beside the folder.
-    """
-    with new_ticket_set(path, tickets) as folder:
-        if winner is not None:
-            save_winner(folder, winner)
-    return lying_in(path, tickets)
-
-
 def lying_in(path: Path, tickets: TicketSet) -> TicketSet:
     """Return a set as it lies in ``path``: draws from it are marked there."""
     return replace(tickets, path=path, label=str(path), on_mark=partial(files.add_lineage, path, of=tickets.id))
 
 
-@contextlib.contextmanager
-def new_ticket_set(path: Path, tickets: TicketSet, *, again: bool = False) -> Iterator[Path]:
-    """Yield a hidden folder that holds a new ticket set; at the end of the block, with additions, it becomes ``path``."""
+def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None, *, again: bool = False) -> TicketSet:
+    """Write a new ticket set to ``path``, whole or not at all, and return it as it lies there.
+
+    Accuracies of a ``private`` set are private: they go to ``NAME.private.json`` beside the folder.
+
+    Args:
+        winner: written with it.
+        again: replace what an attempt before this one left of those accuracies.
+    """
     body = tickets.body
-    _check_value(tickets)
+    check_text("`name`", tickets.name)
+    check_text("criterion", tickets.criterion)
+    check_size("`rounds`", body.spec, len(body.tickets))
+    if tickets.parent is not None:
+        for key in ("id", "name", "how"):
+            check_text(f"parent: {key}", getattr(tickets.parent, key))
+    _check_finite("`lr`", body.theta0)
+    check_provenance(tickets.provenance, tickets.lineage)
     accuracies = {str(ticket.round): ticket.accuracy for ticket in body.tickets if ticket.accuracy is not None}
     withheld = accuracies if tickets.provenance == "private" else {}
-    files.check_free(path)
     if withheld and not again:
         files.check_free(private_path(path))
     predictors = {  # live values, by round and name
@@ -87,9 +87,8 @@ def new_ticket_set(path: Path, tickets: TicketSet, *, again: bool = False) -> It
         front = write_map(folder, tickets.feature_map)
         document = _described(tickets, content_id(predictors) if predictors else None, front)
         text = card(document, tickets.lineage).encode()
-        tensors.write_tensors(
-            folder / "theta0.safetensors", {key: value.numpy() for key, value in body.theta0.items()}
-        )
+        theta0 = {key: value.numpy() for key, value in body.theta0.items()}
+        tensors.write_tensors(folder / "theta0.safetensors", theta0)
         tensors.write_outputs(folder, body.spec)
         tensors.write_masks(folder / "masks.safetensors", {str(ticket.round): ticket.mask for ticket in body.tickets})
         if predictors:
@@ -98,22 +97,12 @@ def new_ticket_set(path: Path, tickets: TicketSet, *, again: bool = False) -> It
         form = _OWN_DOCUMENT if "own" in document else _DOCUMENT
         files.write_json(folder / "tickets.json", form.sealed({**document, "card": hashlib.sha256(text).hexdigest()}))
         (folder / "README.md").write_bytes(text)
-        yield folder
+        if winner is not None:
+            save_winner(folder, winner)
         if withheld:  # before the set, which is never there without them
             side = {"format": "dpltm-private", "schema": 1, "id": tickets.id, "accuracy": withheld}
             files.write_json(private_path(path), side, mode=0o600)
-
-
-def _check_value(tickets: TicketSet) -> None:
-    """Raise ArtifactError for a set that could not be read again, or that says what cannot be."""
-    check_text("`name`", tickets.name)
-    check_text("criterion", tickets.criterion)
-    check_size("`rounds`", tickets.body.spec, len(tickets.body.tickets))
-    for key, value in asdict(tickets.parent).items() if tickets.parent is not None else ():
-        if key != "round":
-            check_text(f"parent: {key}", value)
-    _check_finite("`lr`", tickets.body.theta0)
-    check_provenance(tickets.provenance, tickets.lineage)
+    return lying_in(path, tickets)
 
 
 def _described(tickets: TicketSet, predictors_id: str | None, front: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dpltm.errors import InputError, did_you_mean
 from dpltm.registry import Deferred, Parameter, Registry
@@ -26,10 +26,6 @@ DRAWINGS_DIGEST = "d5c1280962839806a1eb38d58afc8ce4f5192109fa840f9ee1df20115933f
 PHOTOGRAPHS_FILE = "photographs.safetensors"
 PHOTOGRAPHS_DIGEST = "5a3ff51693e43442d8cf54571877f0ba865d14113c3e9331a0d7456ae4079ae7"
 """The dictionary of patches of painted scenes, and what ``scripts/make_photographs.py`` gives for it."""
-
-Takes = Literal["image", "signal", "any"]
-"""Shape that a record must have: (height, width) or (height, width, colours); (steps, channels); or anything of quantities.
-"""
 
 
 class Transform(Protocol):
@@ -55,7 +51,6 @@ class MapKind:
     Attributes:
         name: as ``features`` has it.
         parameters: numbers, in the order of the option; ``metavar`` stands for each in it.
-        takes: what a record has to be.
         help: one sentence.
         source: where it is from.
         transform: makes the transform, of the parameters in order and the shape of a record; raises InputError for a shape
@@ -65,12 +60,12 @@ class MapKind:
         channels: whether features have channels, which are normalised.
         by_place: whether what a feature means depends on the shape of records even where their number does not.
         digest: SHA-256 (hex) of the bundled file that it computes with; empty where it needs none. Part of the map's id.
+        of_any_shape: whether it takes records of any shape, whose values need have no order.
         by_fourier: whether it is computed by Fourier transforms, which other tools than torch are not asked for.
     """
 
     name: str
     parameters: tuple[Parameter, ...]
-    takes: Takes
     help: str
     source: str
     transform: Callable[..., Transform]
@@ -78,6 +73,7 @@ class MapKind:
     channels: bool = False
     by_place: bool = False
     digest: str = ""
+    of_any_shape: bool = False
     by_fourier: bool = False
 
     def choice(self, *values: float) -> Choice:
@@ -145,9 +141,9 @@ class Choice:
         return "+".join(kind.text(values) for kind, values in self.parts)
 
     @property
-    def takes_any(self) -> bool:
-        """Tell whether records of any shape are taken, whose values have no order."""
-        return all(kind.takes == "any" for kind, _ in self.parts)
+    def of_any_shape(self) -> bool:
+        """Tell whether records of any shape are taken, whose values need have no order."""
+        return all(kind.of_any_shape for kind, _ in self.parts)
 
     @property
     def channels(self) -> bool:
@@ -210,24 +206,23 @@ MAPS = Registry("features", (
             Parameter("scales", 2, "Averages are over windows of 2^J pixels.", "J", 1, 8),
             Parameter("angles", 8, "Wavelets a scale.", "L", 1, 64),  # more is a slip of the finger
         ),
-        "image", "Wavelet moduli over windows of 2^J pixels, L angles a scale.", "Bruna and Mallat 2013",
+        "Wavelet moduli over windows of 2^J pixels, L angles a scale.", "Bruna and Mallat 2013",
         Deferred("dpltm.features.transforms:Scattering"), channels=True, by_fourier=True,
     ),
     MapKind(
         "conv", (Parameter("seed", 0, "Decides the weights, which are public.", "SEED", 0, 999),),
-        "image", "LATENT's convolutional modules, untrained: weights drawn from SEED.",
+        "LATENT's convolutional modules, untrained: weights drawn from SEED.",
         "Arachchige et al. (LATENT); Pinto et al. 2009",
         Deferred("dpltm.features.transforms:RandomConvolutions"), channels=True,
     ),
     MapKind(
         "drawings", (Parameter("directions", 400, "Directions in which drawings differ most.", "K", 1, 400),),
-        "image", "An encoder that learned from drawings made by a formula: the first K directions of its units.",
+        "An encoder that learned from drawings made by a formula: the first K directions of its units.",
         "Kataoka et al. 2020; Tang et al. 2023",
         Deferred("dpltm.features.drawings:Drawings"), takes_values=(0.0, 1.0), digest=DRAWINGS_DIGEST,
     ),
     MapKind(
         "photographs", (Parameter("directions", 800, "Directions in which painted scenes differ most.", "K", 1, 6144),),
-        "image",
         "Shares of patches from painted scenes in an image: their first K directions. A program paints the scenes.",
         "Coates, Ng 2011; Lee, Mumford, Huang 2001",
         Deferred("dpltm.features.photographs:Photographs"), takes_values=(0.0, 1.0), digest=PHOTOGRAPHS_DIGEST,
@@ -237,30 +232,29 @@ MAPS = Registry("features", (
             Parameter("octaves", 5, "The coarsest wavelet is 2^J times as long as the finest.", "J", 1, 12),
             Parameter("each", 2, "Wavelets an octave.", "Q", 1, 16),
         ),
-        "signal", "Wavelet moduli over J octaves, Q an octave, averaged over time.", "Mallat 2012",
+        "Wavelet moduli over J octaves, Q an octave, averaged over time.", "Mallat 2012",
         Deferred("dpltm.features.transforms:Wavelets"), by_fourier=True,
     ),
     MapKind(
         "splines", (Parameter("knots", 6, "Hats that each number becomes.", "K", 2, 64),),
-        "any", "Piecewise linear functions of each number, with K knots over its bounds; categories as they are.",
+        "Piecewise linear functions of each number, with K knots over its bounds; categories as they are.",
         "de Boor 1978; Hastie and Tibshirani 1986",
-        Deferred("dpltm.features.feature_map:Columns"), takes_values=(0.0, 1.0), by_place=True,
+        Deferred("dpltm.features.feature_map:Columns"), takes_values=(0.0, 1.0), by_place=True, of_any_shape=True,
     ),
     MapKind(
         "unit", (Parameter("width", 1, "Neighbouring values that are averaged.", "K", 1, 999),),
-        "any", "Records as they are, K neighbouring values averaged, centred and of a fixed norm.", "none",
-        Deferred("dpltm.features.transforms:NeighbourAverage"),
+        "Records as they are, K neighbouring values averaged, centred and of a fixed norm.", "none",
+        Deferred("dpltm.features.transforms:NeighbourAverage"), of_any_shape=True,
     ),
     MapKind(
         "fourier", (
             Parameter("count", 1024, "Features: a cosine and a sine for each of D / 2 directions.", "D", 2, 4096),
             Parameter("gamma", 2.0, "The kernel is exp(-GAMMA |u - v|^2).", "GAMMA", 1e-3, 1e3),
         ),
-        "any",
         "D random Fourier features of a Gaussian kernel between centred records on a sphere; by itself GAMMA follows the"
         " number of columns.",
         "Rahimi, Recht 2007",
-        Deferred("dpltm.features.transforms:FourierFeatures"), takes_values=(-1.0, 1.0), by_place=True,
+        Deferred("dpltm.features.transforms:FourierFeatures"), takes_values=(-1.0, 1.0), by_place=True, of_any_shape=True,
     ),
 ))  # fmt: skip
 """Kinds of maps by name."""

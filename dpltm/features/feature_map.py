@@ -201,11 +201,8 @@ class FeatureMap:
 LINE = 2.0
 """Height of the straight line at the ends: most of what a number tells is linear, which one feature says at less noise."""
 
-GRID = 4
-"""Hats of each column of a pair, over ``WITHIN`` deviations on both sides of its mean."""
-
-PAIRS = 12
-"""Most pairs that are kept."""
+GRID = 4  # hats of each column of a pair, over ``WITHIN`` deviations on both sides of its mean
+PAIRS = 12  # most pairs that are kept
 
 WITHIN, FARTHEST = 2.0, 3.0
 """Deviations from the mean: that the hats of pairs cover, and at which standardised columns end."""
@@ -213,8 +210,7 @@ WITHIN, FARTHEST = 2.0, 3.0
 LEAST_VARIANCE = 1e-3
 """Of a column within its bounds, of length 1: what noise makes smaller, or negative, counts as this."""
 
-SPLINES = "splines"
-"""Name of the kind of maps."""
+SPLINES = "splines"  # name of the kind of maps
 
 
 class Columns(Transform):

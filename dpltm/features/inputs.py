@@ -24,9 +24,6 @@ from dpltm.records.units import ABSENT
 Keep = Callable[[Iterator[np.ndarray]], np.ndarray]
 """Gives the array that features lie in, of rows of them, some at a time."""
 
-Compute = Callable[[Keep], Split]
-"""Computes features of a split, with its progress shown."""
-
 
 class FeatureStore:
     """Source of features: computed once for a split and a map, and kept in memory for as long as this lives."""
@@ -40,22 +37,20 @@ class FeatureStore:
         Those to be trained on, the many, are float16. Those of the test split are float32, as ``predict`` and exported
         networks have them: its accuracy is theirs.
         """
-        dtype, which = ("<f4", "test") if split is dataset.test else ("<f2", "training")
+        dtype = "<f4" if split is dataset.test else "<f2"
         key = (id(split), feature_map.id, dtype)
         if key not in self._known:
-
-            def compute(keep: Keep) -> Split:
-                with progress.progress(f"features of the {which} records of {dataset.name}", len(split)) as step:
-                    return split.map(partial(features_of_rows, dtype, feature_map), keep, step)
-
             # the split is kept, so that its id stays its own
-            self._known[key] = split, self.kept(split, feature_map, dtype, compute, progress)
+            self._known[key] = split, self.kept(split, feature_map, dtype, progress)
         return self._known[key][1]
 
-    def kept(self, split: Split, feature_map: FeatureMap, dtype: str, compute: Compute, progress: Progress) -> Split:
-        """Return features that are not in memory yet."""
-        del progress
-        return compute(partial(filled, (len(split), *feature_shape(split, feature_map)), dtype))
+    def kept(
+        self, split: Split, feature_map: FeatureMap, dtype: str, progress: Progress, keep: Keep | None = None
+    ) -> Split:
+        """Compute features that are not in memory yet, in the array that ``keep`` gives; in memory by default."""
+        keep = keep or partial(filled, (len(split), *feature_shape(split, feature_map)), dtype)
+        with progress.progress(f"features of {len(split):,} records", len(split)) as step:
+            return split.map(partial(features_of_rows, dtype, feature_map), keep, step)
 
 
 @dataclass(frozen=True)
@@ -113,8 +108,7 @@ def _there(opened: Arrays, dataset: Dataset) -> Arrays:
     return Arrays(x[y != ABSENT], y[y != ABSENT]) if y.ndim > 1 and dataset.of_persons else opened
 
 
-LARGE = 2**28
-"""Bytes of records, ready for a network, from which on they are made ready a batch at a time."""
+LARGE = 2**28  # bytes of records, ready for a network, from which on they are made ready a batch at a time
 
 
 def inputs(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Inputs, Tensor]:

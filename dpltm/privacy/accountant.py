@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -24,14 +24,12 @@ from dpltm.privacy.pld import Profile
 from dpltm.privacy.private_search import SearchLoss
 from dpltm.privacy.random_allocation import LEAST_NOISE, AllocationLoss
 
-MIN_NOISE = 1e-3
-"""Below this noise multiplier one step costs an epsilon of half a million; it is reported as infinite."""
+MIN_NOISE = 1e-3  # below this noise multiplier one step costs an epsilon of half a million; it is reported as infinite
 
 MAX_NOISE, MIN_RATE, MIN_PURE = 1e6, 1e-12, 1e-9
 """More noise, a lower rate or a smaller epsilon than these counts as these: a little more than it costs."""
 
-MAX_PURE = 500.0
-"""Beyond this a pure epsilon is added as it is, since e^epsilon would soon leave float64."""
+MAX_PURE = 500.0  # beyond this a pure epsilon is added as it is, since e^epsilon would soon leave float64
 
 
 @dataclass(frozen=True)
@@ -75,6 +73,16 @@ def compose(mechanisms: Iterable[kinds.Mechanism]) -> Composition:
     losses: Counter[privacy_loss.PrivacyLoss] = Counter()
     draws: list[float] = []
     precision = plain = failing = rho = 0.0  # precision of Gaussians: together they are one, of noise precision^(-1/2)
+
+    def add(epsilon: float, loss: Callable[[float], privacy_loss.PrivacyLoss], delta: float = 0.0) -> None:
+        """Add the ``loss`` at a pure epsilon, which holds but for a chance of ``delta``; beyond ``MAX_PURE`` as it is."""
+        nonlocal plain, failing
+        large = epsilon > MAX_PURE
+        plain += epsilon if large else 0.0
+        failing += delta
+        if delta or not large:
+            losses[loss(MIN_PURE if large else max(epsilon, MIN_PURE))] += 1
+
     for mechanism in mechanisms:
         if is_unprotected(mechanism):
             return NOT_PRIVATE
@@ -89,8 +97,8 @@ def compose(mechanisms: Iterable[kinds.Mechanism]) -> Composition:
                         losses[AllocationLoss(noise, steps)] += groups
             case kinds.NoisySgd() if type(mechanism) in (kinds.NoisySgd, kinds.BandedSgd, kinds.TruncatedSgd):
                 if isinstance(mechanism, kinds.TruncatedSgd) and (chance := truncation_chance(mechanism)):
-                    failing += chance  # beside its steps, which are priced as those of Poisson sampling
-                    losses[privacy_loss.GuaranteeLoss(MIN_PURE, chance)] += 1
+                    # beside its steps, which are priced as those of Poisson sampling
+                    add(MIN_PURE, partial(privacy_loss.GuaranteeLoss, delta=chance), chance)
                 if mechanism.sampling_rate == 1:
                     precision += mechanism.compositions / min(mechanism.noise_multiplier, MAX_NOISE) ** 2
                 else:
@@ -100,35 +108,22 @@ def compose(mechanisms: Iterable[kinds.Mechanism]) -> Composition:
             case kinds.PrivateSearch():
                 tries = Counter(_losses_of_try(training, mechanism.score_noise) for training in mechanism.trainings)
                 losses[SearchLoss(tuple(tries.items()), mechanism.gamma)] += 1
-            case kinds.Selection() if mechanism.certified_epsilon > MAX_PURE:
-                plain += mechanism.certified_epsilon
-            case kinds.Selection(draw="exponential", adaptive=False):
+            case kinds.Selection(draw="exponential", adaptive=False) if mechanism.certified_epsilon <= MAX_PURE:
                 draws.append(max(mechanism.certified_epsilon, MIN_PURE))
             case kinds.Selection(draw="exponential"):
-                losses[privacy_loss.BoundedRangeLoss(max(mechanism.certified_epsilon, MIN_PURE))] += 1
+                add(mechanism.certified_epsilon, privacy_loss.BoundedRangeLoss)
             case kinds.Selection():
-                losses[privacy_loss.GuaranteeLoss(max(mechanism.certified_epsilon, MIN_PURE))] += 1
-            case kinds.LaplaceRelease() if mechanism.sensitivity / mechanism.scale > MAX_PURE:
-                plain += mechanism.sensitivity / mechanism.scale
+                add(mechanism.certified_epsilon, privacy_loss.GuaranteeLoss)
             case kinds.LaplaceRelease():
-                losses[privacy_loss.LaplaceLoss(max(mechanism.sensitivity / mechanism.scale, MIN_PURE))] += 1
+                add(mechanism.sensitivity / mechanism.scale, privacy_loss.LaplaceLoss)
+            case kinds.RandomizedResponse():
+                add(mechanism.epsilon, partial(privacy_loss.RandomizedResponseLoss, categories=mechanism.categories))
             case kinds.DiscreteGaussianRelease():
                 losses[privacy_loss.DiscreteGaussianLoss(mechanism.deviation, mechanism.sensitivity)] += 1
             case kinds.Zcdp():
                 rho += mechanism.rho
-            case kinds.RandomizedResponse() if mechanism.epsilon > MAX_PURE:
-                plain += mechanism.epsilon
-            case kinds.RandomizedResponse():
-                losses[
-                    privacy_loss.RandomizedResponseLoss(max(mechanism.epsilon, MIN_PURE), mechanism.categories)
-                ] += 1
-            case kinds.Guarantee():
-                large = mechanism.epsilon > MAX_PURE
-                plain += mechanism.epsilon if large else 0.0
-                failing += mechanism.delta
-                if mechanism.delta or not large:
-                    remaining = MIN_PURE if large else max(mechanism.epsilon, MIN_PURE)
-                    losses[privacy_loss.GuaranteeLoss(remaining, mechanism.delta)] += 1
+            case kinds.Guarantee(delta=delta):
+                add(mechanism.epsilon, partial(privacy_loss.GuaranteeLoss, delta=delta), delta)
             case _:
                 raise _unknown(mechanism)
     if precision:

@@ -216,8 +216,7 @@ def _largest(fits: Callable[[int], bool], guess: int, high: int) -> int:
     return low + bisect.bisect_left(range(low + 1, high), True, key=lambda steps: not fits(steps))
 
 
-POINTS = 10
-"""Steps at which the schedule is exact; in between, the next one is an upper bound."""
+POINTS = 10  # steps at which the schedule is exact; in between, the next one is an upper bound
 
 
 class Odometer:

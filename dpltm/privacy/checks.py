@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from dpltm.errors import InputError
 
-PER_UNIT = 64
-"""Records of a person that count where persons are the unit, if nothing is said."""
-
-MAX_EPSILON, MAX_NOISE, MAX_STEPS = 1e4, 1e6, 10**8
-"""Beyond these a setting is taken for a slip of the finger."""
-
-MIN_DELTA = 1e-15
-"""Below this the tails that the accountant truncates (e^-50) would begin to show."""
+PER_UNIT = 64  # records of a person that count where persons are the unit, if nothing is said
+MAX_EPSILON, MAX_NOISE, MAX_STEPS = 1e4, 1e6, 10**8  # beyond these a setting is taken for a slip of the finger
+MIN_DELTA = 1e-15  # below this the tails that the accountant truncates (e^-50) would begin to show
 
 
 def default_batch(records: int) -> float:

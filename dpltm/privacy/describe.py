@@ -85,14 +85,9 @@ def describe_mechanism(mechanism: kinds.Mechanism, unit: str = "record") -> str:
             more = mechanism.certified_epsilon > mechanism.eps1
             return f"{draw_text}, certified as {figure(mechanism.certified_epsilon)}" if more else draw_text
         case kinds.PrivateSearch():
-            noise = [
-                f"{pick(training.noise_multiplier for training in mechanism.trainings):.4g}" for pick in (min, max)
-            ]
-            tries = kinds.mean_tries(mechanism.gamma)
             return (
-                f"the best of a secret number of trainings, {tries:.3g} in the mean, each at one of"
-                f" {len(mechanism.trainings)} settings, Gaussian noise of {' to '.join(dict.fromkeys(noise))} times the"
-                f" sensitivity, scored by a count with noise of {mechanism.score_noise:g}{fast}"
+                f"the best of a secret number of trainings, {kinds.mean_tries(mechanism.gamma):.3g} in the mean, each at one"
+                f" of {len(mechanism.trainings)} settings, scored by a count with noise of {mechanism.score_noise:g}{fast}"
             )
         case kinds.LaplaceRelease():
             return f"Laplace noise of scale {mechanism.scale:g} for L1 sensitivity {mechanism.sensitivity:g}{fast}"

@@ -143,12 +143,7 @@ class Part:
             return self.name
         if self.cut == "place":
             return f"{self.name}[{self.start}:{'' if self.stop == END else self.stop}]"
-        return f"{self.name}[{_fraction(self.start)}:{_fraction(self.stop)}]"
-
-
-def _fraction(hashes: int) -> str:
-    integer, rest = divmod(hashes, HASHES)
-    return f"{integer}.{rest:09d}".rstrip("0") + ("0" if not rest else "")
+        return f"{self.name}[{self.start / HASHES}:{self.stop / HASHES}]"
 
 
 UNKNOWN_RECORDS = Part()
@@ -455,8 +450,7 @@ def value_from_json(kind: Any, body: Any, where: str) -> Any:
     return body
 
 
-MAX_TEXT = 10_000
-"""Characters that a text of an entry may have."""
+MAX_TEXT = 10_000  # characters that a text of an entry may have
 
 
 def _object(kind: Any, body: object, where: str) -> Any:

@@ -36,11 +36,8 @@ Bits = Literal["secure", "fast"]
 MAX_STEPS, MAX_CATEGORIES, MAX_SETTINGS, MAX_RECORDS = 10**9, 10**9, 10**4, 10**12
 """Beyond these a number is an accident, and more than accountants compose, or price a truncation by."""
 
-MAX_DEVIATION = 1e5
-"""Of discrete noise, whose values are summed one by one."""
-
-MIN_GAMMA = 1e-9
-"""The least parameter of a search: 50 million tries in the mean."""
+MAX_DEVIATION = 1e5  # of discrete noise, whose values are summed one by one
+MIN_GAMMA = 1e-9  # the least parameter of a search: 50 million tries in the mean
 
 
 @dataclass(frozen=True)
@@ -86,8 +83,7 @@ class Mechanism:
                 raise InputError(f"Expected {name}={value!r:.40} to be a whole number from {low} to {high:,}")
 
 
-LEAST_RATE = 1e-15
-"""The square of a lower sampling rate is nothing to a computer."""
+LEAST_RATE = 1e-15  # the square of a lower sampling rate is nothing to a computer
 
 
 @dataclass(frozen=True)
@@ -403,14 +399,9 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
             # in both; banded: they leave one part and enter another, and their blocks overlap. So nothing is sampled
             noise, bound = mechanism.noise_multiplier / 2, _twice(mechanism.sensitivity)
             return NoisySgd(1.0, times, noise, bound, adjacency="replace-one", bits=mechanism.bits)
-        case NoisySgd() if type(mechanism) in (NoisySgd, TruncatedSgd):
-            noise = mechanism.noise_multiplier / 2
-            bound = _twice(mechanism.sensitivity)
+        case NoisySgd() | GaussianRelease() if type(mechanism) in (NoisySgd, TruncatedSgd, GaussianRelease):
+            noise, bound = _half(mechanism.noise_multiplier), _twice(mechanism.sensitivity)
             return replace(mechanism, adjacency="replace-one", noise_multiplier=noise, sensitivity=bound)
-        case GaussianRelease():
-            noise = _half(mechanism.noise_multiplier)
-            bound = _twice(mechanism.sensitivity)
-            return replace(mechanism, noise_multiplier=noise, sensitivity=bound)
         case PrivateSearch():
             trainings = tuple(
                 replace(over_two_steps(training), adjacency="replace-one") for training in mechanism.trainings
@@ -446,5 +437,4 @@ def _half(value: float) -> float:
     return value / 2 or value
 
 
-MAX_EXPONENT = 700.0
-"""Beyond this e^x leaves float64."""
+MAX_EXPONENT = 700.0  # beyond this e^x leaves float64

@@ -26,8 +26,7 @@ import numpy as np
 from dpltm.privacy.accountants import FINE, Resolution
 from dpltm.privacy.privacy_loss import MAX_EXPONENT, TAILS, BoundedRangeLoss, LossDistribution, PrivacyLoss
 
-MAX_WIDTH = 50.0
-"""A grid of losses this wide says nothing any more."""
+MAX_WIDTH = 50.0  # a grid of losses this wide says nothing any more
 
 ROUNDING = 2e-15
 """Error of the Fourier transforms in delta, either way, for every composed step. Measured, not proven: at most 7e-17 a
@@ -36,14 +35,9 @@ one (against transforms in long double). It is added to every delta. The roundin
 |epsilon|), adds up in the same way, and is paid for too: at losses that are large enough for more, connecting deltas
 adds far more."""
 
-NEGLIGIBLE = 1e4
-"""Where delta is this many times the rounding, it is not worth tilting."""
-
-LEAST_TILT = 2.0**-8
-"""The least tilt that is tried."""
-
-MAX_LOSS = 700.0
-"""Beyond this e^loss leaves float64."""
+NEGLIGIBLE = 1e4  # where delta is this many times the rounding, it is not worth tilting
+LEAST_TILT = 2.0**-8  # the least tilt that is tried
+MAX_LOSS = 700.0  # beyond this e^loss leaves float64
 
 DRAW_PARTS, DRAW_TABLE = 4096, 2e5
 """Parts that the losses of a draw are divided into, and how many parts the epsilons asked for may span."""

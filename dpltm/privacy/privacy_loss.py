@@ -134,11 +134,8 @@ def _apart(losses: np.ndarray, sampling_rate: float, variance: float) -> np.ndar
     return losses + 2 * np.copysign(np.logaddexp(0.5 * np.logaddexp(0.0, 2 * y), y), losses)
 
 
-TAILS = 1e-15
-"""Most chance of a sum of like losses that is left out at both ends; ``pld`` adds it to delta."""
-
-MAX_EXPONENT = 600.0
-"""Largest tilt times a loss, either way: e^600 is far within float64."""
+TAILS = 1e-15  # most chance of a sum of like losses that is left out at both ends; ``pld`` adds it to delta
+MAX_EXPONENT = 600.0  # largest tilt times a loss, either way: e^600 is far within float64
 
 LARGEST_ORDER = 64.0
 """Largest order of Chernoff bounds on these tails, for losses that spread over 1: exponentials stay far within
@@ -197,18 +194,14 @@ class LossDistribution:
         return LossDistribution(self.width, count * self.first + low, chances, infinite, self.tilt, log_scale)
 
 
-Pair = tuple[LossDistribution, ...]
-"""Both directions, or the one that stands for both."""
+Pair = tuple[LossDistribution, ...]  # both directions, or the one that stands for both
 
 
-Curve = Callable[[np.ndarray], np.ndarray]
-"""An upper bound on delta at each epsilon."""
-
-POINTS = 2001
-"""At which a bound on a profile is asked before it is made convex."""
+Curve = Callable[[np.ndarray], np.ndarray]  # an upper bound on delta at each epsilon
+POINTS = 2001  # at which a bound on a profile is asked before it is made convex
 
 
-def connected(deltas: Callable[[np.ndarray], np.ndarray], width: float, first: int, last: int) -> LossDistribution:
+def connected(deltas: Curve, width: float, first: int, last: int) -> LossDistribution:
     """A distribution that dominates a profile: its deltas on a grid, connected (Doroshenko et al. 2022, Algorithm 1).
 
     Between losses of the grid, delta as a function of e^epsilon is the chord, which is above whatever is convex. Where
@@ -457,7 +450,7 @@ class GuaranteeLoss(BoundedLoss):
 
     def renyi(self, order: float) -> float:
         """Divergence outside a chance of ``delta``, which the accountant subtracts from the asked delta."""
-        return renyi.pure(self.epsilon, order)
+        return renyi.randomized_response(self.epsilon, 2, order)
 
 
 @dataclass(frozen=True)

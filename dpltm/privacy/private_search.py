@@ -36,11 +36,8 @@ from dpltm.privacy.accountants import FINE
 from dpltm.privacy.mechanisms import mean_tries
 from dpltm.privacy.privacy_loss import Curve, LossDistribution, Pair, PrivacyLoss, SymmetricLoss, connected, convex
 
-_SLACK = 1e-12
-"""Added to profiles where a small difference of large numbers follows."""
-
-_LEVELS = 3000
-"""Values of u between which the lines are bounded, evenly spaced in ln a(u)."""
+_SLACK = 1e-12  # added to profiles where a small difference of large numbers follows
+_LEVELS = 3000  # values of u between which the lines are bounded, evenly spaced in ln a(u)
 
 
 def derivative(gamma: float, x: np.ndarray) -> np.ndarray:
@@ -99,17 +96,13 @@ def _turn(left: tuple[float, float], right: tuple[float, float]) -> float:
     return (right[1] - left[1]) / (right[0] - left[0])
 
 
-Try = tuple[tuple[PrivacyLoss, int], ...]
-"""Losses of one try, and how often each occurs."""
+Try = tuple[tuple[PrivacyLoss, int], ...]  # losses of one try, and how often each occurs
 
 _NEGLIGIBLE = 1e-15
 """Largest excess of delta at the last loss on the grid over that at ``_WIDEST``; all of it counts as an infinite loss."""
 
-_WIDEST = 64.0
-"""Losses beyond this count as infinite."""
-
-_ORDERS = 1 + np.geomspace(1e-2, 1e5, 60)
-"""Second orders of the Renyi bound."""
+_WIDEST = 64.0  # losses beyond this count as infinite
+_ORDERS = 1 + np.geomspace(1e-2, 1e5, 60)  # second orders of the Renyi bound
 
 
 @dataclass(frozen=True)

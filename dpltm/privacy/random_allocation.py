@@ -45,8 +45,7 @@ _RELATIVE = 1e-11
 """Relative error of a chance on the grid, a sum of at most 10^5 terms, none below 0. What comes of m of them is off by at
 most m times that, and raised by it."""
 
-Law = tuple[int, np.ndarray]
-"""Chances under Q of e^(h i), for i from the first; h is the width of a grid."""
+Law = tuple[int, np.ndarray]  # chances under Q of e^(h i), for i from the first; h is the width of a grid
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-Divergence = Callable[[float], float]
-"""Renyi divergence as a function of the order alpha > 1."""
-
-Conversion = Callable[[float, float, float], float]
-"""Epsilon at delta from a divergence, its order and delta."""
+Divergence = Callable[[float], float]  # Renyi divergence as a function of the order alpha > 1
+Conversion = Callable[[float, float, float], float]  # epsilon at delta from a divergence, its order and delta
 
 MIN_ORDER, MAX_ORDER = 1 + 1e-4, 1e5
 """Orders that are tried. Any order gives a valid bound; the best one is refined between these."""
@@ -64,11 +61,6 @@ def _log_ratio(offset: np.ndarray, sigma: float, q: float, distance: float) -> n
     return np.logaddexp(math.log1p(-q), math.log(q) + distance * offset / sigma**2)
 
 
-def pure(epsilon: float, order: float) -> float:
-    """D_alpha of randomised response, which dominates every epsilon-DP mechanism (Bun, Steinke 2016, Lemma B.2)."""
-    return randomized_response(epsilon, 2, order)
-
-
 def bounded_range(epsilon: float, order: float) -> float:
     """D_alpha of an epsilon-bounded-range mechanism: the largest over its two-outcome pairs.
 
@@ -102,7 +94,8 @@ def laplace(epsilon: float, order: float) -> float:
 
 
 def randomized_response(epsilon: float, categories: int, order: float) -> float:
-    """D_alpha of k-ary randomised response under replace-one: the true answer is e^epsilon as likely as any other.
+    """D_alpha of k-ary randomised response under replace-one: the true answer is e^epsilon as likely as any other. With two
+    categories it dominates every epsilon-DP mechanism (Bun, Steinke 2016, Lemma B.2).
 
     With q = 1 / (e^epsilon + k - 1), e^((alpha-1) D) = q (e^(alpha epsilon) + e^((1-alpha) epsilon) + k - 2), which is
     1 + 4 q e^(epsilon/2) sinh(alpha epsilon / 2) sinh((alpha-1) epsilon / 2).

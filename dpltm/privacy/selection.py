@@ -22,8 +22,7 @@ Score = Literal["product", "additive"]
 Rule = Literal["exact", "paper"]
 
 
-MAX_EPS1 = 1e6
-"""Largest eps1: exponents would leave float64 beyond."""
+MAX_EPS1 = 1e6  # largest eps1: exponents would leave float64 beyond
 
 
 @dataclass(frozen=True)

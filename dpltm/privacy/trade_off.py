@@ -21,11 +21,8 @@ from dpltm.privacy.mechanisms import Adjacency, Mechanism
 from dpltm.privacy.pld import Profile
 
 POINTS = 400
-SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
-"""False alarms that are always among the points of a curve."""
-
-MIN_DELTA = 1e-10
-"""Delta at which the curve of epsilons ends, or the least that is reached."""
+SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)  # false alarms that are always among the points of a curve
+MIN_DELTA = 1e-10  # delta at which the curve of epsilons ends, or the least that is reached
 
 
 @dataclass(frozen=True)

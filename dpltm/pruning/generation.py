@@ -115,9 +115,7 @@ class GenerationConfig:
         if self.rounds > MAX_ROUNDS:
             raise InputError(f"`rounds`: {self.rounds} is more than the {MAX_ROUNDS} that a ticket set may have")
         if not 0 <= self.rewind < self.iterations:
-            raise InputError(
-                f"`rewind`: {self.rewind} is not a step of the first round, from 0 to {self.iterations - 1}"
-            )
+            raise InputError(f"`rewind`: {self.rewind} is no step of the first round, 0 to {self.iterations - 1}")
 
     @property
     def steps(self) -> int:
@@ -260,7 +258,6 @@ def _score(spec: Network, model: nn.Module, x: Inputs, y: Tensor, metric: str = 
 
 
 def _checkpoint(theta0: Mapping[str, Tensor], tickets: list[Ticket], beside: Mapping[str, Any]) -> Checkpoint:
-    """Return the rounds that are done, with what else the state holds."""
     tensors = {f"theta0/{name}": value.numpy() for name, value in theta0.items()}
     for ticket in tickets:
         tensors |= {f"masks/{ticket.round}/{name}": pack(value) for name, value in ticket.mask.items()}
@@ -271,7 +268,6 @@ def _checkpoint(theta0: Mapping[str, Tensor], tickets: list[Ticket], beside: Map
 
 
 def _resumed(latest: Checkpoint, like: Mapping[str, Tensor], dense: Mask) -> tuple[dict[str, Tensor], list[Ticket]]:
-    """Return theta0 and the rounds that are done."""
     tensors = latest.tensors
 
     def weights(part: str) -> dict[str, Tensor]:
@@ -338,10 +334,9 @@ def _next_mask(criterion: str, step: PruningRound) -> Mask:
     """Return the mask of a criterion; InputError unless it is nested, with as many live weights as the schedule says."""
     mask = CRITERIA[criterion].next_mask(step)
     wanted = sum(step.live.values())
-    if not isinstance(mask, Mask) or not mask.nested_in(step.mask):
-        raise InputError(f"`criterion`: {criterion}: gives no mask that is nested in that of the round before")
-    if (count := sum(int(mask[name].sum()) for name in step.live)) != wanted:
-        raise InputError(f"`criterion`: {criterion}: keeps {count:,} weights where the schedule says {wanted:,}")
+    nested = isinstance(mask, Mask) and mask.nested_in(step.mask)
+    if not nested or sum(int(mask[name].sum()) for name in step.live) != wanted:
+        raise InputError(f"`criterion`: {criterion}: gives no mask of {wanted:,} weights within the one before")
     return mask
 
 

@@ -11,6 +11,7 @@ import copy
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -103,10 +104,8 @@ class Units:
         self.shapes = {
             name: value.shape for name, value in model.named_parameters() if name in prunable and _prunable(name)
         }
-        starts, self.size = dict[str, int](), 0
-        for name, shape in self.shapes.items():
-            starts[name] = self.size
-            self.size += shape.numel()
+        *starts, self.size = accumulate((shape.numel() for shape in self.shapes.values()), initial=0)
+        start_of = dict(zip(self.shapes, starts, strict=True))
         self.maker, self.feeder = (torch.full((self.size,), -1) for _ in range(2))
         layers: list[int] = []
         try:
@@ -121,8 +120,8 @@ class Units:
         for number, group in enumerate(groups):
             for owner, side in ((self.maker, [group.incoming]), (self.feeder, group.outgoing)):
                 for part in side:
-                    if part.name in starts:
-                        owner[starts[part.name] + part.positions] = len(layers) + part.units
+                    if part.name in start_of:
+                        owner[start_of[part.name] + part.positions] = len(layers) + part.units
             layers += [number] * group.count
         self.layers = torch.tensor(layers, dtype=torch.long)
         owners = torch.cat([self.maker, self.feeder])
@@ -206,25 +205,22 @@ def _prunable(name: str) -> bool:
     return not name.startswith(f"{PROJECTION}.")
 
 
-def _importance(state: _Live, sizes: Tensor) -> Tensor:
-    """L2 norms of the units' live weights, over the mean of the finite ones of those left in their layer, float64."""
+def _order(state: _Live, sizes: Tensor) -> list[int]:
+    """Units in the order in which they go: by the L2 norm of their live weights, over the mean of the finite ones of those
+    left in their layer; those that have gone are left out."""
     units = state.units
+    if not units.weights:
+        return []
+    left = state.incoming + state.outgoing > 0
     squares = torch.where(state.alive, sizes.square(), 0.0)
     norms = torch.stack([squares[weights].sum() for weights in units.weights]).sqrt()
     for layer in range(int(units.layers.max()) + 1):
         here = units.layers == layer
-        counted = here & norms.isfinite() & (state.incoming + state.outgoing > 0)
+        counted = here & norms.isfinite() & left
         mean = float(norms[counted].mean()) if bool(counted.any()) else 0.0
         norms[here] /= mean or 1.0
-    return norms
-
-
-def _order(state: _Live, sizes: Tensor) -> list[int]:
-    """Units in the order in which they go; those that have gone are left out."""
-    if not state.units.weights:
-        return []
-    order = _importance(state, sizes).argsort(stable=True)
-    order = order[(state.incoming + state.outgoing)[order] > 0]
+    order = norms.argsort(stable=True)
+    order = order[left[order]]
     part = state.removed_in_part()[order]
     return [*order[part].tolist(), *order[~part].tolist()]
 

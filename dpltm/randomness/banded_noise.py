@@ -42,11 +42,8 @@ from torch import Tensor
 
 from dpltm.errors import InputError
 
-MOST = 64
-"""Bands, at most: each is a vector of float64 in memory and in checkpoints."""
-
-SLACK = 2.0**-11
-"""Part of the sensitivity that is left for rounding."""
+MOST = 64  # bands, at most: each is a vector of float64 in memory and in checkpoints
+SLACK = 2.0**-11  # part of the sensitivity that is left for rounding
 
 _GRID = 2.0**20
 """Coefficients are whole multiples of its inverse, so that last bits of a processor do not make another strategy."""

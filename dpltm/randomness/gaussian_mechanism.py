@@ -53,11 +53,8 @@ if TYPE_CHECKING:
     from mpmath.ctx_mp import MPContext
 
 
-GRID_BITS = 10
-"""A standard deviation is at least 2^10 grid steps, and less than 2^11."""
-
-AT_ONCE = 2**16
-"""Coordinates that get their noise at a time, so that what is computed with stays in a cache."""
+GRID_BITS = 10  # a standard deviation is at least 2^10 grid steps, and less than 2^11
+AT_ONCE = 2**16  # coordinates that get their noise at a time, so that what is computed with stays in a cache
 
 MOST_THREADS, WORTH_A_THREAD = 8, 4
 """Threads that are kept busy by bits that come one block after the other, and blocks that are worth starting one more."""
@@ -66,8 +63,7 @@ SEED = 32
 """Bytes from which further bits of a block come, if any are wanted; drawn anyway, so that how many bytes are drawn depends
 on no record."""
 
-LARGE = 2.0**27
-"""Values from so many steps on are split into whole steps and a rest; noise never reaches 2^14 of them."""
+LARGE = 2.0**27  # values from so many steps on are split into whole steps and a rest; noise never reaches 2^14 of them
 
 OPEN = 2.0**-22
 """Distance to a half, and of a uniform number to 0 or 1, within which float64 arithmetic is not trusted."""

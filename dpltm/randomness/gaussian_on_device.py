@@ -35,8 +35,7 @@ from dpltm.randomness.noise import RandomSource, uniform_of
 STRETCHED, PIECE = 2**20, 2**24
 """Coordinates from which on bits are made on the device, and as many get theirs at a time."""
 
-KEY = 32
-"""Bytes of a key of ChaCha20."""
+KEY = 32  # bytes of a key of ChaCha20
 
 _CONSTANT = b"expand 32-byte k"
 _QUARTERS = tuple(

@@ -208,19 +208,10 @@ KEY = 32
 AES, SHAKE, SFC = "aes-256-ctr", "shake-256", "sfc64"
 """Names of generators: the first two of ``KeyedSource``, the last of ``FastSource``."""
 
-_AT_ONCE = 2**30
-"""Bytes in one call of OpenSSL, which counts them with 31 bits."""
+_AT_ONCE = 2**30  # bytes in one call of OpenSSL, which counts them with 31 bits
 
 _VECTOR = (bytes(range(32)), bytes(0x11 * digit for digit in range(16)), "8ea2b7ca516745bfeafc49904b496089")
 """FIPS 197, appendix C.3: a key, a block, and its encryption by AES-256."""
-
-
-class ResumableSource(RandomSource, Protocol):
-    """A source that can be written down and made again."""
-
-    @property
-    def state(self) -> str:
-        """Everything that its further bytes depend on. Whoever has it knows them."""
 
 
 def fresh_key() -> bytes:
@@ -271,6 +262,10 @@ class KeyedSource(OneProcess):
         stretched = memoryview(hashlib.shake_256(self._key).digest(size) if aes is None else aes(self._key, size))
         self._key = bytes(stretched[:KEY])
         return stretched[KEY:]
+
+
+ResumableSource = FastSource | KeyedSource
+"""Sources that can be written down and made again; whoever has the ``state`` of one knows its further bytes."""
 
 
 @cache

@@ -29,17 +29,10 @@ from torch.nn import functional
 from dpltm.errors import InputError
 from dpltm.randomness.noise import KEY, KeyedSource, RandomSource, below
 
-LIMIT = 100
-"""Most records of a chunk that is summed in float32."""
-
-USUAL = 80
-"""Records of a chunk on average, at most: one in a hundred comes out larger than ``LIMIT``."""
-
-_GAMMA = (LIMIT + 2) * 2.0**-24 / (1 - (LIMIT + 2) * 2.0**-24)
-"""Gamma of the bound above, of a full chunk."""
-
-ROUNDING = 1 / (1 + 2 * _GAMMA * LIMIT)
-"""Scale of contributions."""
+LIMIT = 100  # most records of a chunk that is summed in float32
+USUAL = 80  # records of a chunk on average, at most: one in a hundred comes out larger than ``LIMIT``
+_GAMMA = (LIMIT + 2) * 2.0**-24 / (1 - (LIMIT + 2) * 2.0**-24)  # gamma of the bound above, of a full chunk
+ROUNDING = 1 / (1 + 2 * _GAMMA * LIMIT)  # scale of contributions
 
 HIGHEST = 2.0**60
 """Factors, and linear layers' output gradients times these, are cut off here: above, products of float32 numbers could

@@ -20,11 +20,8 @@ from dpltm.randomness.noise import RandomSource
 SENSITIVITY = 1.0
 """L2 sensitivity of the sum of svec(u u^T) over rows u of norm at most 1, add/remove. Replace-one doubles it."""
 
-BITS = 16
-"""Rows are cut to multiples of 2^-16, so that every sum over records is one of whole numbers, and exact."""
-
-ROWS = 4096
-"""Records at a time: products of 32 bits, so many of them, are exact in float64 (2^44 of 2^53)."""
+BITS = 16  # rows are cut to multiples of 2^-16, so that every sum over records is one of whole numbers, and exact
+ROWS = 4096  # records at a time: products of 32 bits, so many of them, are exact in float64 (2^44 of 2^53)
 
 MAX_NOISE = 2.0**16
 

@@ -22,7 +22,7 @@ from dpltm.privacy import statement as privacy
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import UNKNOWN_RECORDS, entry_from_json, to_json, value_from_json
+from dpltm.privacy.entry import UNKNOWN_RECORDS, entry_from_json, to_json
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd, PrivateSearch, Unprotected
 from dpltm.privacy.trade_off import Curves, curves_of_profiles
 
@@ -222,11 +222,6 @@ def account_of(body: Mapping[str, Any]) -> Account:
         raise ArtifactError(f"entries: {error}") from None
 
 
-def check_shape(body: Mapping[str, Any]) -> None:
-    """Raise ArtifactError unless ``body`` has the keys of a statement, each with values of its type."""
-    value_from_json(Statement, body, "the statement")
-
-
 SAME, NEAR = 1e-6, 1e-3
 """By how much a figure computed again may differ, in parts of itself: another processor; another version of a library."""
 
@@ -234,7 +229,7 @@ _FIGURES = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?|\binf\b")
 
 
 def differences(body: Mapping[str, Any]) -> list[str]:
-    """Return claims of a statement, of checked shape, that do not follow from its own entries."""
+    """Return claims of a statement, read as a :class:`Statement`, that do not follow from its own entries."""
     account = account_of(body)
     settings, state = body["settings"], body["state"]
     terms = body["certified"]["delta"], body["accountant"], body["certified"]["adjacency"]

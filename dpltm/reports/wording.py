@@ -112,7 +112,7 @@ def _names(body: Mapping[str, Any]) -> dict[str, Any]:
     )  # fmt: skip
     return {
         **body, "s": settings, "o": outcome, "unit": certified["unit"], "provenances": PROVENANCE, "hardly": HARDLY,
-        "title": f"{body['name']}: a private training", "headline": headline(certified), "auc": _auc(outcome),
+        "title": f"{body['name']}: a private training", "auc": _auc(outcome),
         "fit": _fit(outcome), "right": _right(outcome), "criteria": criteria(body), "verdict": verdict(body),
         "mechanisms": kinds, "noisy_steps": bool(kinds & TRAININGS), "sampled": sampled,
         "method": ACCOUNTANTS[certified["accountant"]].help if certified["accountant"] in ACCOUNTANTS else "",
@@ -128,16 +128,6 @@ def _names(body: Mapping[str, Any]) -> dict[str, Any]:
         )),
         "recorded": [entry_from_json(entry) for entry in entries], "costs": (), "attacker": (),
     }  # fmt: skip
-
-
-def headline(certified: Mapping[str, Any]) -> str:
-    """Return the guarantee in one sentence."""
-    if certified["epsilon"] == "inf":
-        return "Nothing is certified: the entries bound no epsilon."
-    if certified["epsilon"] == 0:
-        return "No privacy is spent: nothing here was computed from private records."
-    terms = f"({figure(certified['epsilon'])}, {certified['delta']:g})"
-    return f"Certified: {terms}-differential privacy for one {certified['unit']}, {certified['adjacency']}."
 
 
 # --- the decision -----------------------------------------------------------------------------------------------------
@@ -255,12 +245,10 @@ def verdict(body: Mapping[str, Any]) -> str:
 
 def markdown(body: Mapping[str, Any]) -> str:
     """Return the table for a document, with what it needs to be read alone."""
-    rows = [cells(row, body) for row in body["arms"]]
-    beside = {
-        "notes": [*body["notes"], *body["privacy"]["notes"]],
-        "together": guarantee(body["privacy"]["certified"]),
-    }
-    return render("results.md.jinja", {**body, "columns": COLUMNS, "rows": rows, **beside})
+    return render("results.md.jinja", {
+        **body, "columns": COLUMNS, "rows": [cells(row, body) for row in body["arms"]],
+        "notes": [*body["notes"], *body["privacy"]["notes"]], "together": guarantee(body["privacy"]["certified"]),
+    })  # fmt: skip
 
 
 COLUMNS = ("arm", "paper", "accuracy, %", "sd", "less control", "seeds", "certified epsilon", "nominal", "live")

@@ -133,10 +133,9 @@ class TicketSet:
         Raises:
             ArtifactError: there is no such round.
         """
-        if not 0 <= number < len(self.body.tickets):
-            raise ArtifactError(
-                f"{self.label}@{number}: no such round; it has rounds 0 to {len(self.body.tickets) - 1}"
-            )
+        last = len(self.body.tickets) - 1
+        if not 0 <= number <= last:
+            raise ArtifactError(f"{self.label}@{number}: no such round; it has rounds 0 to {last}")
         return self.body.tickets[number]
 
     def takes(self, dataset: Dataset) -> Dataset:
@@ -318,9 +317,7 @@ class Run:
             trainings = (*entry.of(NoisySgd), *searched)
             if stated in ([getattr(training, name) for name in names] for training in trainings):
                 return entry
-        raise ArtifactError(
-            f"{self.label}: its lineage holds no training with its settings; the two do not fit each other"
-        )
+        raise ArtifactError(f"{self.label}: its lineage holds no training with its settings; they do not fit")
 
 
 # --- starting points ----------------------------------------------------------------------------------------------

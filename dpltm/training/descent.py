@@ -53,14 +53,7 @@ from dpltm.randomness.banded_noise import BandedNoise
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
 from dpltm.randomness.gaussian_on_device import gaussian_mechanism_on_device
 from dpltm.randomness.noise import RandomSource
-from dpltm.randomness.sampling import (
-    USUAL,
-    allocate,
-    in_chunks,
-    poisson_sample,
-    record_keys,
-    scale_of,
-)
+from dpltm.randomness.sampling import USUAL, allocate, in_chunks, poisson_sample, record_keys, scale_of
 from dpltm.records.batches import Batch, Records
 from dpltm.records.dataset import LEVELS
 from dpltm.records.units import ABSENT
@@ -112,11 +105,7 @@ MOST_PASSES = 200_000
 
 
 class SampleSums:
-    """Filtered sums of samples of some records.
-
-    Attributes:
-        filter: that of the sums.
-    """
+    """Filtered sums of samples of some records."""
 
     def __init__(
         self,
@@ -176,7 +165,7 @@ class SampleSums:
         self.clear()  # of a step that was interrupted, too
         if self._ranks is None or self._exact is None:
             assert sample is not None
-            failed = self._fails(self._batches(*sample))
+            failed = self._fails(*sample)
         else:
             failed = any(self._ranks.gather(self._share_fails(self._ranks, self._exact, *_heard(self._ranks, sample))))
             if not failed:
@@ -204,7 +193,6 @@ class SampleSums:
     def _share_fails(
         self, ranks: Ranks, exact: ExactSum, index: np.ndarray, chunks: list[int], keys: np.ndarray | None
     ) -> bool:
-        """Add every group of this rank to ``exact``; tell whether one of them failed."""
         stops = [0, *accumulate(chunks)]
         shared_shape = self._plan.filter.kind != "element-wise" or self._grouped
         for first in range(ranks.rank * self._group, len(chunks), ranks.size * self._group):
@@ -212,23 +200,19 @@ class SampleSums:
             rows = slice(stops[first], stops[last])
             own = None if keys is None else keys[rows]
             self._total.zero_()
-            if self._fails(self._batches(index[rows], chunks[first:last] if shared_shape else None, own)):
+            if self._fails(index[rows], chunks[first:last] if shared_shape else None, own):
                 return True
             exact.add(self._total)
         self._total.zero_()
         return False
 
-    def _batches(self, index: np.ndarray, sizes: list[int] | None, keys: np.ndarray | None) -> Iterable[Batch]:
-        """Records of a sample, in batches; ``sizes`` are of chunks, or of groups."""
-        if self._grouped and sizes is not None:
-            return self._records.groups(index, self._rows, sizes, keys)
-        return self._records.batches(index, self._rows, sizes, keys)
-
-    def _fails(self, batches: Iterable[Batch]) -> bool:
-        """Add batches to the total; tell whether that failed. What an exception says may tell of a record: it ends here."""
+    def _fails(self, index: np.ndarray, sizes: list[int] | None, keys: np.ndarray | None) -> bool:
+        """Add a sample to the total; tell whether that failed. What an exception says may tell of a record: it ends here."""
+        in_groups = self._grouped and sizes is not None
+        batches: Callable[..., Iterable[Batch]] = self._records.groups if in_groups else self._records.batches
         try:
             with full_precision(), self._precision():
-                for batch in batches:
+                for batch in batches(index, self._rows, sizes, keys):
                     weights = None if self._weights is None else weights_of(batch.y, self._weights, batch.groups)
                     self._gradients.filtered_sum(
                         batch.x, batch.y, self.filter, weights, batch.chunks, self._total, batch.groups, batch.keys
@@ -418,7 +402,6 @@ class NoisyGradients:
         return index, sizes, keys
 
     def _sampled(self, records: int) -> np.ndarray:
-        """Draw who is in a step, of all there are."""
         mechanism = self.plan.mechanism
         if isinstance(mechanism, AllocatedSgd):
             if self._allocated is None:

@@ -135,7 +135,6 @@ def with_head(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> 
 
 
 def _asked(options: TrainOptions) -> list[str]:
-    """Options of the steps that somebody set."""
     return [
         item.name
         for item in fields(TrainOptions)
@@ -147,7 +146,7 @@ def check_options(options: TrainOptions) -> None:
     """Raise InputError for options that do not go with the head."""
     for name in _asked(options):
         raise InputError(f"`{name}`: has no use with `head` least-squares, which has nothing to tune; leave it out")
-    if options.noise == "nominal" or options.noise.startswith("banded"):
+    if options.noise not in ("secure", "fast"):
         raise InputError(f"`noise`: {options.noise} is not for `head` least-squares; take secure or fast")
 
 
@@ -163,9 +162,7 @@ def settled(
         raise InputError(f"`head`: least-squares {NEEDS_FEATURES}")
     splines = isinstance(dataset.feature_map, SplineMap)
     if dataset.target is not None and not splines:  # its steps suit ranks, not numbers
-        raise InputError(
-            "`head`: least-squares predicts numbers behind `features` splines alone; take those, or dp-sgd"
-        )
+        raise InputError("`head`: least-squares predicts numbers behind `features` splines alone; take those")
     if start.spec.text != "mlp":
         raise InputError(f"`head`: least-squares fits one layer, and no {start.spec.text}; leave it out, or `model`")
     options = replace(options, steps=STEPS, batch_size=float(dataset.records))
@@ -193,12 +190,11 @@ def from_public(dataset: Dataset, opened: Arrays, seed: int) -> Dataset:
     """
     if not isinstance(dataset.feature_map, SplineMap):
         return dataset
-    names = [name for name in names_of(dataset) if name not in ("second", "chances")]
+    names = {*names_of(dataset)} - {"second", "chances"}
     before = {name: GaussianRelease(1e-3, BOUNDS[name]) for name in names}
-    options = TrainOptions(head=LEAST_SQUARES)
-    mask = Mask({})
-    start = prepared(options, dataset, mask, before, lambda: opened, FastSource(seed), lambda _, draw: draw())
-    return replace(dataset, feature_map=start.feature_map)
+    options, source = TrainOptions(head=LEAST_SQUARES), FastSource(seed)
+    begun = prepared(options, dataset, Mask({}), before, lambda: opened, source, lambda _, draw: draw())
+    return replace(dataset, feature_map=begun.feature_map)
 
 
 Before = Mapping[str, GaussianRelease]
@@ -313,38 +309,33 @@ def prepared(
     Args:
         opened: opens the records as they are stored for the map.
     """
-    feature_map, records, labels = dataset.feature_map, dataset.records, None
+    feature_map, records, labels, second = dataset.feature_map, dataset.records, None, None
     if "mean" not in before or feature_map is None:
         return Prepared(feature_map)
-    of_labels, of_pairs, of_second = map(before.get, ("labels", "pairs", "second"))
+    plain = feature_map
 
-    def sums(
-        release: GaussianRelease, width: int, compute: Compute, of_unit: Callable[[Tensor], Tensor] | None = None
-    ) -> Tensor:
-        return _noisy_sum(release, _rows(opened(), compute, of_unit), width, noise)
+    def noisy(name: str, width: int, compute: Compute, of_unit: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        return _noisy_sum(before[name], _rows(opened(), compute, of_unit), width, noise)
 
-    plain, release = feature_map, before["mean"]
+    def mean() -> Tensor:
+        return (noisy("mean", plain.moment_count, lambda values, _: plain.moment_rows(values)) / records).float()
 
-    def moment_sums() -> Tensor:
-        return sums(release, plain.moment_count, lambda values, _: plain.moment_rows(values))
-
-    centre = released(CENTRE, lambda: (moment_sums() / records).float())
+    centre = released(CENTRE, mean)
     if options.head == LEAST_SQUARES and not isinstance(plain, SplineMap):
-        centre = shrunk(centre, release.noise_std, records)
+        centre = shrunk(centre, before["mean"].noise_std, records)
     feature_map = plain.centred_at(centre)
 
-    if of_labels is not None:
+    if "labels" in before:
         plainly = Labels.of(dataset)
         counts = released(
-            "labels", lambda: sums(of_labels, plainly.width, lambda _, codes: plainly.indicators(codes), plainly.rows)
+            "labels", lambda: noisy("labels", plainly.width, lambda _, codes: plainly.indicators(codes), plainly.rows)
         )
-        labels = plainly.counted(counts, of_labels.noise_std, records)
-    if of_pairs is not None and labels is not None and isinstance(feature_map, SplineMap):
+        labels = plainly.counted(counts, before["labels"].noise_std, records)
+    if "pairs" in before and labels is not None and isinstance(feature_map, SplineMap):
         screen = Screen(feature_map, labels)
-        cross = released("pairs", lambda: sums(of_pairs, screen.width, screen.rows))
-        feature_map = replace(feature_map, pairs=screen.kept(cross, of_pairs.noise_std, records))
-    second = None
-    if of_second is not None:
+        cross = released("pairs", lambda: noisy("pairs", screen.width, screen.rows))
+        feature_map = replace(feature_map, pairs=screen.kept(cross, before["pairs"].noise_std, records))
+    if "second" in before:
         final = feature_map
         places = _live(final, mask)
 
@@ -353,7 +344,7 @@ def prepared(
             return torch.cat([features, features.new_ones(len(features), 1)], 1) / math.sqrt(_SCALE)
 
         second = released(SECOND, lambda: release_second_moments(
-            _rows(opened(), scaled_inputs), len(places) + 1, of_second.noise_std, noise,
+            _rows(opened(), scaled_inputs), len(places) + 1, before["second"].noise_std, noise,
         ))  # fmt: skip
     return Prepared(feature_map, second, labels)
 
@@ -490,7 +481,6 @@ def _live_weights(feature_map: FeatureMap | None, mask: Mask) -> Tensor:
 
 
 def _live(feature_map: FeatureMap, mask: Mask) -> Tensor:
-    """Places of the features that have such weights."""
     return _live_weights(feature_map, mask).any(0).nonzero()[:, 0]
 
 

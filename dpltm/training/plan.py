@@ -1,15 +1,13 @@
 """The noisy steps of a training as a plan, and their sensitivity: how far one neighbour moves the filtered sum of a step.
 
-**Microbatches**: the filter takes the mean gradient of a group of records in place of that of each record (Amian 2021).
-
-A step has G groups, a public number. Every sampled record draws its group by a coin of its own (``sampling.in_chunks``), as
-it drew its place in the sample. Let S_g be the records of group g, and F the filter, whose certified bound is C. Then
+**Microbatches** (docs/privacy-model.md 4.6): the filter takes the mean gradient of a group of records in place of that of
+each record (Amian 2021). Every sampled record draws its group, of a public number G, by a coin of its own
+(``sampling.in_chunks``). Let S_g be the records of group g, and F the filter, whose certified bound is C. Then
 
     sum = F(m_1) + ... + F(m_G),    m_g = (1 / |S_g|) sum of the gradients of S_g,                                     (1)
 
-where an empty group adds 0 in place of F(m_g). The mean is over the realised size, as in the papers. That size is private,
-and may divide here: it acts in front of the filter, and F bounds whatever it is given. What stands behind the filter, the
-divisor of the noisy sum, is the public G.
+where an empty group adds 0 in place of F(m_g). The realised size is private, and may divide here: it acts in front of the
+filter, and F bounds whatever it is given. What stands behind the filter, the divisor of the noisy sum, is the public G.
 
 **Add/remove: 2 C.** Let D' be D with one record r more. Give all other records the same coins on both sides, for sample and
 group. If r is not sampled, both sums are equal. If r is sampled, into group g by its coin, every other group holds what it
@@ -26,14 +24,6 @@ not depend on r, so joint convexity of the hockey-stick divergence carries this 
 But the pair for sampled steps (5.2) asks for more: each record alone, against its absence, may move the sum by half of the
 sensitivity. That is 2 C by (2), so the sensitivity is 4 C. Were r' to draw a group of its own, two groups would change by
 2 C each, sqrt(8) C in all, which is below 4 C too. At q = 1 the figure is twice what is needed.
-
-**What it costs.** The mean over G = ceil(B / M) groups, B the expected batch, has noise of standard deviation 2 sigma C / G.
-That is 2 B / G times the noise of single records at the same sigma, on a gradient of the same bound C: 2 M if M divides B.
-B / G is because there are fewer groups, 2 by (2). A record's own share in the mean of its group is about 1 / M.
-
-**Arithmetic.** Gradients are written out and averaged in float32, then norm and sum see the same numbers. Filtered means are
-added up in float64. As everywhere in the engine, what one group contributes is taken as computed independently of the rows
-beside it. That holds up to the last bits of float32, and a mean of long gradients that cancel can make them matter.
 
 The papers account with C. That is the nominal sensitivity.
 """
@@ -262,7 +252,6 @@ def class_weights(
 def _shares(
     asker: str, shares: str | None, classes: int | None, schema_shares: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Return the shares of the classes, for whoever asks."""
     if shares is None and not schema_shares:
         raise InputError(
             f"{asker} needs public shares of the classes, such as `class_shares` 0.83,0.17, or a schema with them, as"
@@ -285,15 +274,10 @@ def _by_class(name: str, text: str, classes: int | None) -> tuple[float, ...]:
 
 def check_metric(metric: str, score: Score | None, target: tuple[float, float] | None = None) -> None:
     """Raise InputError for a metric of other labels, or beside a score of the user's own."""
-    if target is None and metric in TARGET_METRICS:
-        raise InputError(
-            f"`metric`: {metric} is of a target that is a number, and these labels are classes; take one of"
-            f" {', '.join(METRICS)}, or declare `target_bounds` LO,HI"
-        )
-    if target is not None and metric in METRICS:
-        raise InputError(
-            f"`metric`: {metric} is of classes, and the target is a number; take one of {', '.join(TARGET_METRICS)}"
-        )
+    suited, others = (METRICS, TARGET_METRICS) if target is None else (TARGET_METRICS, METRICS)
+    if metric in others:
+        labels = "classes; `target_bounds` LO,HI declare a number" if target is None else "a number"
+        raise InputError(f"`metric`: {metric} is not one of {', '.join(suited)}; these labels are {labels}")
     if score is not None and metric != METRICS[0]:
         raise InputError(f"`metric`: the `score` of the network takes the place of {metric}; leave it out")
 

@@ -59,8 +59,10 @@ class Ranks:
                 # else its threads may outlive the interpreter, which then aborts
                 atexit.register(group.destroy_process_group)
         except (AssertionError, RuntimeError, ValueError) as error:
-            fix = "start at most as many on a machine as it has GPUs" if on_gpu else "start all of them anew"
-            raise InputError(f"ranks: they cannot be joined: {first_line(error).rstrip('.')}; {fix}") from None
+            raise InputError(
+                f"`device`: rank {place.rank} cannot join the others on {device}: {first_line(error).rstrip('.')}; start all"
+                " anew, on GPUs at most as many on a machine as it has"
+            ) from None
         return cls(place.rank, place.size)
 
     @classmethod
@@ -160,11 +162,6 @@ class Ranks:
                 "ranks: another one has ended, or is out of reach; what the ledger entered stays entered"
             ) from None
         return values if carried is values else values.copy_(carried)
-
-
-def together(ranks: Ranks | None, work: Callable[[], T]) -> T:
-    """Return the result of ``work``, in one process or in all ranks (:meth:`Ranks.together`)."""
-    return work() if ranks is None else ranks.together(work)
 
 
 def environment() -> dict[str, str]:

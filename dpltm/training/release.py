@@ -57,7 +57,7 @@ from dpltm.training.descent import (
     user_cross_entropy,
 )  # fmt: skip
 from dpltm.training.plan import NoisySteps, private_score
-from dpltm.training.ranks import Ranks, together
+from dpltm.training.ranks import Ranks
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +197,7 @@ class TrainingPlan(NoisySteps):
         Yields once, at the end. Noise is added in ``NoisyGradients.backward``, which each step of ``Descent.run`` calls:
         sample, filtered sum, noise.
         """
-        ranks, before = self.ranks, self.before_steps
+        ranks, before = self.ranks or Ranks(), self.before_steps
         plan = replace(self, paid=secret.entry)  # which checkpoints name
         sources = sources_of(secret, at, plan)
         released = Released(at)
@@ -205,10 +205,8 @@ class TrainingPlan(NoisySteps):
         begun = head.prepared(plan.options, plan.dataset, mask, before, opened, sources["noise"], released)
         dataset = replace(plan.dataset, feature_map=begun.feature_map)
         plan = replace(plan, dataset=dataset, loss_scale=begun.scale, lr=plan.lr * begun.scale)
-        if ranks is not None:
-            centre = released.tensors.get(CENTRE)
-            ranks.tell({"lr": plan.lr, "entry": to_json(plan.entry)})
-            ranks.share({} if centre is None else {CENTRE: centre})
+        ranks.tell({"lr": plan.lr, "entry": to_json(plan.entry)})
+        ranks.share({name: value for name, value in released.tensors.items() if name == CENTRE})
 
         def descent() -> Descent:
             gradients = prepare(plan, sources, plan.inputs.open(secret))
@@ -216,13 +214,12 @@ class TrainingPlan(NoisySteps):
             newton = head.newton(plan.start, plan.dataset, before.get("second"), begun) if least_squares else None
             return Descent(gradients, newton)
 
-        drawn = Drawn(plan, secret, sources, begun, released, together(ranks, descent))
+        drawn = Drawn(plan, secret, sources, begun, released, ranks.together(descent))
         if at is not None:
             drawn.resume(at)
-        if ranks is not None:
-            ranks.agree(drawn.descent.gradients.kernels)
-            ranks.tell({"step": drawn.descent.step})
-            ranks.share({name: value for name, value in drawn.descent.state().items() if not name.startswith(FIRST)})
+        ranks.agree(drawn.descent.gradients.kernels)
+        ranks.tell({"step": drawn.descent.step})
+        ranks.share({name: value for name, value in drawn.descent.state().items() if not name.startswith(FIRST)})
         drawn.run()
         yield drawn
 
@@ -263,6 +260,12 @@ def prepare(plan: TrainingPlan, sources: Sources, opened: Arrays) -> NoisyGradie
     if "audit" in sources:
         plant(gradients, source_of(sources["audit"].state))
     return gradients
+
+
+def opened_test(dataset: Dataset, ledger: Ledger, services: Services) -> Arrays:
+    """Return the test split, which there must be, as networks take it, once it is declared."""
+    assert dataset.test is not None
+    return network_inputs(dataset.test, dataset, services).open(ledger.declared_test(dataset))
 
 
 def loss_of(spec: Network, dataset: Dataset, scale: float = 1.0) -> Loss:
@@ -354,11 +357,10 @@ class Drawn:
         """Return the test split as the network takes it; None where there is none, or a price is paid for accuracy on the
         records themselves: then nothing but that is measured.
         """
-        plan, dataset = self.plan, self.plan.dataset
-        if dataset.test is None or plan.evaluations:
+        plan = self.plan
+        if plan.dataset.test is None or plan.evaluations:
             return None
-        split = network_inputs(dataset.test, dataset, plan.services)
-        return inputs(split.open(plan.ledger.declared_test(dataset)), dataset, plan.options.device)
+        return inputs(opened_test(plan.dataset, plan.ledger, plan.services), plan.dataset, plan.options.device)
 
     def _test_rows(self) -> np.ndarray:
         dataset = self.plan.dataset

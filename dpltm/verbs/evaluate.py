@@ -78,9 +78,7 @@ def evaluate(
         )
     check_takes(run.spec, dataset, run.label, like="those that it was trained on")
     if dataset.bounds != run.bounds:
-        raise InputError(
-            f"`bounds`: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"
-        )
+        raise InputError(f"`bounds`: {dataset.name} has {dataset.bounds}, and the run {run.bounds}; use the same")
     if dataset.target != run.target:
         predicted = "classes" if run.target is None else "a number from {:g} to {:g}".format(*run.target)
         raise InputError(
@@ -118,12 +116,12 @@ def evaluate(
 
 def _run_bounds_notes(run: Run) -> list[str]:
     """Return a note on bounds that nobody gave: those of a run scale whatever its network is given."""
-    note = assumed_bounds(f"the records that {run.label} was trained on", run.bounds, "train with `bounds` LO,HI")
-    return [note] if run.config.get("bounds_origin") == "assumed" else []
+    if run.config.get("bounds_origin") != "assumed":
+        return []
+    return [assumed_bounds(f"the records that {run.label} was trained on", run.bounds, "train with `bounds` LO,HI")]
 
 
 def _metric(run: Run) -> str:
-    """What its training named."""
     options = run.config.get("options")
     metrics = METRICS if run.target is None else TARGET_METRICS
     metric = options.get("metric") if isinstance(options, Mapping) else None
@@ -154,10 +152,9 @@ class Predictions:
     @cached_property
     def probabilities(self) -> np.ndarray:
         """Class probabilities, ``(n, classes)`` float32, the softmax of ``outputs``; InputError without classes."""
-        why = "predicts a number" if self.target is not None else "was trained on labels that are no class numbers"
-        fix = "take `values`" if self.target is not None else "in Python, take dpltm.predict(run, x).outputs"
         if self.target is not None or not self.tells:
-            raise InputError(f"the run {why}, so it gives no classes and no probabilities; {fix}")
+            instead = "in Python `outputs`" if self.target is None else "`values`"
+            raise InputError(f"the run gives no classes and no probabilities; take {instead}")
         return torch.softmax(torch.from_numpy(self.outputs), 1).numpy()
 
     @property
@@ -217,7 +214,6 @@ def _as_trained(x: np.ndarray, shape: tuple[int, ...], run: Run, source: str) ->
 
 
 def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress, alike: bool) -> np.ndarray:
-    """Return the network's outputs for records scaled by public bounds, or for their features."""
     parts, at_once, count = [], ROWS, len(x)
     if alike:
         kind = torch.long if run.spec.tables else torch.float32
@@ -232,10 +228,7 @@ def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress, alike: bo
                 inputs = run.feature_map(rows)
             outputs = run.model(inputs)
             if not bool(outputs.isfinite().all()):
-                raise InputError(
-                    f"{run.label}: its network gives no finite numbers, since training diverged; train it with a smaller"
-                    " `lr`"
-                )
+                raise InputError(f"{run.label}: its network gives no finite numbers; train it with a smaller `lr`")
             parts.append(outputs.numpy())
             step(start + len(rows))
     return np.concatenate(parts)[:count]

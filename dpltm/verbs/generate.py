@@ -26,7 +26,7 @@ from dpltm.networks.state import put, weights_of
 from dpltm.options import parse_numbers
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.account import Account, check_declared, check_private, check_unprotected
+from dpltm.privacy.account import check_declared, check_private, check_unprotected
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoints
 from dpltm.privacy.entry import Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger, facts_digest
@@ -39,12 +39,11 @@ from dpltm.pruning.unstructured import input_groups
 from dpltm.records.dataset import Dataset
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
 from dpltm.records.settle import check_delta
-from dpltm.records.split import Arrays
 from dpltm.records.units import at_unit
 from dpltm.registry import listed
 from dpltm.training import least_squares as head
 from dpltm.training.artifacts import DEFAULT_NETWORK, ProvenanceKind, TicketSet, fresh, with_start
-from dpltm.training.release import Rewound, TrainingPlan
+from dpltm.training.release import Rewound, TrainingPlan, opened_test
 from dpltm.verbs.train import check_takes_persons, train_start
 from dpltm.verbs.train import plan as training_plan
 from dpltm.verbs.train import settle as settle_training
@@ -89,15 +88,11 @@ class Generation:
         training = () if self.training is None else (self.training.entry,)
         return (*(draft for draft in self.beside if draft.kind != "excluded"), *training)
 
-    def account(self, lineage: Lineage) -> Account:
-        """Return what counts with a lineage."""
-        return self.ledger.book.account(lineage, own=self.own)
-
     def priced(self) -> dict[str, Any]:
         """Return what would be made, and what it would cost; refuse what cannot be trained."""
         if self.training is not None:
             self.training.rehearse()
-        account = self.account(self.lineage) + self.entries
+        account = self.ledger.book.account(self.lineage, own=self.own) + self.entries
         return {
             "provenance": self.provenance,
             "criterion": self.options.criterion,
@@ -227,7 +222,7 @@ def generate(plan: Generation, *, checkpoints: Checkpoints = NOT_KEPT) -> Ticket
         made_from=lineage,
         config=_settings(plan),
         feature_map=dataset.feature_map,
-        privacy=statement(plan.account(lineage), options.delta, notes=notes),
+        privacy=statement(plan.ledger.book.account(lineage, own=plan.own), options.delta, notes=notes),
     )
 
 
@@ -241,7 +236,6 @@ _ABOUT = {
 
 
 def _input_notes(plan: Generation) -> list[str]:
-    """About public inputs, and whom the guarantee is for, if there is one."""
     guaranteed = plan.provenance in ("private", "dp")
     return [*public_input_notes(plan.dataset), *(unit_notes(plan.dataset) if guaranteed else ())]
 
@@ -275,19 +269,12 @@ def _under_dp(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Line
     tickets = generation.prune_once(spec, rewound.theta0, weights_of(run.model), config)
     if dataset.test is None:
         return tickets, run.lineage
-    test = tensors(_test(plan), dataset)
+    test = tensors(opened_test(dataset, ledger, plan.services), dataset)
     scored = []
     for ticket in tickets.tickets:
         put(run.model, ticket.predictor or {})
         scored.append(replace(ticket, accuracy=accuracy(run.model, *test, score=spec.score)))
     return replace(tickets, tickets=tuple(scored)), run.lineage
-
-
-def _test(plan: Generation) -> Arrays:
-    """The test split, which there must be, once it is declared."""
-    dataset, split = plan.dataset, plan.dataset.test
-    assert split is not None
-    return network_inputs(split, dataset, plan.services).open(plan.ledger.declared_test(dataset))
 
 
 TABLE_ITERATIONS = 500
@@ -298,11 +285,7 @@ MAJORITY = 0.8
 
 
 def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Lineage, Generation]:
-    """Make tickets by ordinary training on the records; their lineage is on record before.
-
-    Returns:
-        Tickets, lineage, and the plan with what the records say of features and metric.
-    """
+    """Return tickets by ordinary training, their lineage, and the plan with what the records say of features and metric."""
     config, ledger, dataset, latest = plan.config, plan.ledger, plan.dataset, checkpoints.latest
     facts = _facts(plan)
     looks = [draft for draft in plan.beside if draft.paid]
@@ -319,7 +302,7 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
     classes = public and y.ndim == 1 and plan.spec.labels is None and plan.spec.score is None
     rare = classes and int(y.bincount().max()) > MAJORITY * len(y)
     plan = replace(plan, dataset=dataset, metric="auc" if rare else plan.metric)
-    evaluation = (x, y) if dataset.test is None else inputs(_test(plan), dataset)
+    evaluation = (x, y) if dataset.test is None else inputs(opened_test(dataset, ledger, plan.services), dataset)
     unprotected = "epsilon inf: no mechanism protects the records"
     cost = unprotected if plan.provenance == "private" else "no epsilon is spent"
     state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}
@@ -377,9 +360,7 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
         raise InputError(f"`epsilon` is missing: what {options.criterion} may spend on these records, such as 0.1")
     for name, suited in _SUITS.items():
         if getattr(options, name) not in (None, False) and provenance not in suited:
-            raise InputError(
-                f"`{name}`: is for tickets of `provenance` {listed(suited)}, not {provenance}; leave it out"
-            )
+            raise InputError(f"`{name}`: is for `provenance` {listed(suited)}, not {provenance}; leave it out")
     config = _draft(options)
     if provenance == "data-free":
         generation.check_without_data(config)
@@ -392,7 +373,6 @@ def check_schedule(options: GenerateOptions, spec: Network) -> None:
 
 
 def _provenance(options: GenerateOptions) -> ProvenanceKind:
-    """Return the provenance of the tickets: as the user says, as far as the criterion leaves it open."""
     declared, criterion = options.provenance, options.criterion
     suited = ["dp"] if criterion in DP_CRITERIA else ["data-free"] * (criterion in DATA_FREE) + ["public", "private"]
     if declared is None and suited[0] == "public":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from dpltm.privacy.ledger import Ledger, facts_digest
 from dpltm.privacy.mechanisms import Adjacency, Selection, Unprotected
 from dpltm.privacy.release import pay
 from dpltm.privacy.selection import (
+    Rule,
     SelectionPlan,
     draw,
     exponential_probabilities,
@@ -33,7 +34,7 @@ from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import Ticket
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records.dataset import Dataset
-from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes, shares_notes, unit_notes
+from dpltm.records.notes import feature_notes, public_input_notes, shares_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.records.units import at_unit
 from dpltm.training.artifacts import TicketSet, Winner
@@ -72,6 +73,13 @@ class Draw:
 
     @property
     def notes(self) -> list[str]:
+        """What public facts say of the draw."""
+        dataset, shares = self.dataset, self.options.class_shares
+        about = [*feature_notes(dataset), *public_input_notes(dataset), *shares_notes(shares), *unit_notes(dataset)]
+        return [*about, *network_notes(self.tickets.body.spec), *self.doubts]
+
+    @property
+    def doubts(self) -> list[str]:
         """What public facts say of how well the draw tells candidates apart, where that is badly."""
         least, options = self.settled.resolution, self.options
         accuracies = [ticket.accuracy for ticket in self.candidates if ticket.accuracy is not None]
@@ -98,8 +106,7 @@ class Draw:
         """Return what the report would be, were it drawn."""
         drafts = (self.entry, *self.looks)
         account = self.ledger.account(self.lineage) + drafts
-        notes = [*bounds_notes(self.dataset), *unit_notes(self.dataset), *self.notes]
-        return statement(account, self.options.delta, adjacency=self.settled.adjacency, notes=notes)
+        return statement(account, self.options.delta, adjacency=self.settled.adjacency, notes=self.notes)
 
     def rehearse(self) -> None:
         """Refuse features that cannot be had, and labels that the score does not take; the predictors have been trained."""
@@ -160,7 +167,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
         f" {figure((account + drawn).epsilon(options.delta))}"
     )
     plan = Draw(options, tickets, dataset, settled, metric, entry, looks, lineage, ledger, services)
-    for note in plan.notes:  # before it pays
+    for note in plan.doubts:  # before it pays
         services.progress.say(note)
     return plan
 
@@ -192,16 +199,7 @@ def select(plan: Draw) -> Winner:
     lineage = paid.lineage | plan.ledger.lineage(*plan.ledger.declare(*plan.looks)) if plan.looks else paid.lineage
     plan.tickets.mark(lineage)  # before the winner is known
     number = next(paid.values)
-    dataset = plan.dataset
-    notes = [
-        *feature_notes(dataset),
-        *public_input_notes(dataset),
-        *shares_notes(plan.options.class_shares),
-        *unit_notes(dataset),
-        *network_notes(plan.tickets.body.spec),
-        *plan.notes,
-    ]
-    report = statement(plan.ledger.account(lineage), plan.options.delta, notes=notes)
+    report = statement(plan.ledger.account(lineage), plan.options.delta, notes=plan.notes)
     return Winner(number, lineage, plan.tickets, plan.facts, report, _revealed(plan) if plan.options.reveal else ())
 
 
@@ -227,22 +225,19 @@ def select_public(tickets: TicketSet, options: SelectOptions) -> Winner:
 
     No record is read, and nothing is spent. InputError without public accuracies, DpltmError without such a ticket.
     """
-    check_scored(tickets, options)
-    if tickets.provenance != "public":
-        raise InputError(
-            f"`rule`: smallest-within looks at accuracies unprotected, so it needs public ones, and {tickets.label} has"
-            f" provenance {tickets.provenance}; use `rule` mechanism `eps1` 0.1"
-        )
     check_options(options)
+    accuracies = tuple(ticket.accuracy for ticket in tickets.body.tickets if ticket.accuracy is not None)
     dense, *candidates = tickets.body.tickets
-    accuracies = [ticket.accuracy for ticket in tickets.body.tickets]
-    if any(value is None for value in accuracies):
-        raise InputError(f"`rule`: {tickets.label} holds no accuracies to compare; use `rule` mechanism `eps1` 0.1")
+    if tickets.provenance != "public" or len(accuracies) <= len(candidates):
+        raise InputError(
+            f"`rule`: smallest-within compares public accuracies, and {tickets.label}, of provenance {tickets.provenance},"
+            " holds none; use `rule` mechanism `eps1` 0.1, or train a ticket by its round"
+        )
     prunable = tickets.body.spec.prunable  # a projection in front is made new or taken off: it belongs to no ticket
     index = smallest_within(
         tuple(Mask(ticket.mask, prunable).density for ticket in candidates),
-        tuple(float(ticket.accuracy or 0) for ticket in candidates),
-        float(dense.accuracy or 0),
+        accuracies[1:],
+        accuracies[0],
         options.tolerance,
         options.max_density,
     )
@@ -258,9 +253,8 @@ def select_public(tickets: TicketSet, options: SelectOptions) -> Winner:
 
 
 def check_scored(tickets: TicketSet, options: SelectOptions) -> None:
-    """Raise InputError unless the tickets hold what the rule looks at."""
-    measured = any(ticket.accuracy is not None for ticket in tickets.body.tickets)
-    if not tickets.is_scored and (options.rule == "mechanism" or not measured):
+    """Raise InputError for a draw from tickets without predictors."""
+    if options.rule == "mechanism" and not tickets.is_scored:
         raise InputError(
             f"{tickets.label}: its tickets have no predictors to score; train one by its round, such as"
             f" {tickets.body.tickets[-1].round}"
@@ -284,9 +278,7 @@ def check_options(options: SelectOptions) -> None:
 def check_reads_none(options: SelectOptions, name: str, value: object) -> None:
     """Raise InputError for records, or what goes with them, where public accuracies are compared."""
     if options.rule != "mechanism" and value:
-        raise InputError(
-            f"`{name}`: {options.rule} reads the public accuracies in the set and no records; leave it out"
-        )
+        raise InputError(f"`{name}`: {options.rule} reads public accuracies in the set and no records; leave it out")
 
 
 def settle(
@@ -298,15 +290,11 @@ def settle(
         fixed: whether their predictors were fixed without these records.
         metric: what is counted; None for right answers.
     """
+    rule = options.sensitivity or ("exact" if fixed or options.score == "additive" else "paper")
+    counted = records if metric is None else records * metric.scale
+    chosen: dict[str, Any] = {
+        name: getattr(options, name) for name in ("score", "nu", "lam", "mechanism", "adjacency")
+    }
     return SelectionPlan(
-        eps1=options.eps1 or 0.0,
-        densities=densities,
-        records=records if metric is None else records * metric.scale,
-        score=options.score,  # type: ignore[arg-type]
-        nu=options.nu,
-        lam=options.lam,
-        rule=options.sensitivity or ("exact" if fixed or options.score == "additive" else "paper"),  # type: ignore[arg-type]
-        mechanism=options.mechanism,  # type: ignore[arg-type]
-        adjacency=options.adjacency,  # type: ignore[arg-type]
-        fixed_predictors=fixed,
+        options.eps1 or 0.0, densities, counted, rule=cast(Rule, rule), fixed_predictors=fixed, **chosen
     )

@@ -7,12 +7,13 @@ A training is settled (``settle``), gets its noise from what the ledger leaves (
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
 import torch
 
-from dpltm.errors import ArtifactError, BudgetError, InputError, did_you_mean
+from dpltm.errors import BudgetError, InputError
 from dpltm.features.feature_map import SplineMap
 from dpltm.features.inputs import Services, check_quantities
 from dpltm.filters import PARAMETERS, Filter, check_claims, make_filter
@@ -28,7 +29,7 @@ from dpltm.privacy.accountants import certified_by, check_certifies
 from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints
 from dpltm.privacy.checks import MAX_STEPS, default_batch, participations_of, steps_of
-from dpltm.privacy.entry import Entry, Lineage, lineage_from_text, lineage_of
+from dpltm.privacy.entry import Entry, lineage_from_text, lineage_of
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import (
     AllocatedSgd,
@@ -150,6 +151,7 @@ def settle(
     check_takes_persons(start.spec, dataset)
     _check_measured(options, dataset, start)
     feature_map = dataset.feature_map
+    searched = None if options.lineage is None else lineage_from_text(options.lineage)
     facts = {
         # none of where the files of a command lie
         "options": {
@@ -182,7 +184,7 @@ def settle(
         start=start,
         dataset=dataset,
         part=ledger.part(dataset),
-        lineage=lineage_of(dataset, feature_map, start, searched_on(options)),
+        lineage=lineage_of(dataset, feature_map, start, searched),
         facts=facts,
         beside=ledger.apart(dataset) if options.eval_private is None else (),
         account=Account(unit=dataset.unit),
@@ -196,15 +198,9 @@ BANDED = "banded"
 
 
 def _banded(options: TrainOptions, dataset: Dataset, plain: NoisySgd, batch: float) -> BandedSgd:
-    """Return a training with the noise of ``plain`` correlated over as many steps as are asked for, or as are best.
-
-    Raises:
-        InputError: more bands than steps, or than the records make samples; a unit with several records.
-    """
+    """Return a training with the noise of ``plain`` correlated over as many steps as are asked for, or as are best."""
     if dataset.of_persons:
-        raise InputError(
-            f"`noise`: {BANDED} cuts single records into parts; with a person as the unit take secure or fast"
-        )
+        raise InputError(f"`noise`: {BANDED} cuts single records into parts; of persons take secure or fast")
     most = min(plain.steps, math.floor(dataset.records / batch * (1 + 1e-12)), banded_noise.MOST)
     bands = _bands_asked(options)
     if (bands or 2) > most:
@@ -223,12 +219,8 @@ def _banded(options: TrainOptions, dataset: Dataset, plain: NoisySgd, batch: flo
 
 
 def _bands_asked(options: TrainOptions) -> int | None:
-    _, colon, text = options.noise.partition(":")
-    if not colon:
-        return None
-    if not (text.isascii() and text.isdecimal() and int(text) >= 2):
-        raise InputError(f"`noise`: {options.noise} has no whole number of bands from 2, such as {BANDED}:8")
-    return int(text)
+    bands = options.noise.partition(":")[2]
+    return int(bands) if bands else None
 
 
 def _with_bands(plain: NoisySgd, bands: int) -> BandedSgd:
@@ -242,7 +234,6 @@ def _with_bands(plain: NoisySgd, bands: int) -> BandedSgd:
 
 
 def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoint) -> None:
-    """Raise InputError for a metric, weights of classes or subgroups that cannot be had of these records."""
     metric, spec = options.metric or "", start.spec
     check_metric(metric, spec.score, dataset.target)
     check_loss(spec)
@@ -271,7 +262,7 @@ def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset)
     """Return options with what follows from public facts where nobody said it: step sizes, and whether to centre."""
     one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2 and not start.unprotected
     # what stands in front of values without an order is good for tables; whether columns have names makes no difference
-    table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.base.takes_any)
+    table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.base.of_any_shape)
     metric = options.metric or (METRICS if dataset.target is None else TARGET_METRICS)[0]
     schedule, centre = "constant", options.centre
     if options.head != LEAST_SQUARES and one_layer and table and options.optimizer in ("sgd", "momentum"):
@@ -281,29 +272,19 @@ def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset)
     return replace(options, metric=metric, schedule=options.schedule or schedule, centre=centre or None)
 
 
-def searched_on(options: TrainOptions) -> Lineage:
-    """Return the lineage of settings that were searched for, as their file carries it."""
-    try:
-        return Lineage() if options.lineage is None else lineage_from_text(options.lineage)
-    except ArtifactError as error:
-        raise InputError(f"`lineage`: not as dpltm tune writes it: {error}") from None
-
-
 def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, float]:
     """Return sampling rate, steps and expected batch size, from public inputs only."""
     check_delta(options.delta, dataset)
-    participations = participations_of(options.sampling)
-    batch = options.batch_size if options.batch_size is not None else default_batch(dataset.records)
-    if not 0 < batch <= dataset.records:
-        raise InputError(
-            f"`batch_size`: {batch:g} is not between 0 and the {dataset.records} records of {dataset.name}"
-        )
-    rate = batch / dataset.records
+    participations, records = participations_of(options.sampling), dataset.records
+    batch = options.batch_size if options.batch_size is not None else default_batch(records)
+    if not 0 < batch <= records:
+        raise InputError(f"`batch_size`: {batch:g} is not between 0 and the {records} records of {dataset.name}")
+    rate = batch / records
     steps = options.steps if options.steps is not None else steps_of(participations or options.epochs or 15.0, rate)
     if steps > MAX_STEPS:
         raise InputError(f"`epochs`, `steps`: more than {MAX_STEPS:,} steps; ask for fewer")
     if participations is not None:  # the batch that goes with so many whole steps
-        rate, batch = participations / steps, dataset.records * participations / steps
+        rate, batch = participations / steps, records * participations / steps
     return rate, steps, batch
 
 
@@ -336,10 +317,9 @@ def check_options(options: TrainOptions) -> Filter:
     """Return the gradient filter; refuse options out of range, that contradict each other, or that lack their other half."""
     if options.head == LEAST_SQUARES:
         head.check_options(options)
-    kind, kinds = options.noise.partition(":")[0], ("secure", "fast", "nominal", BANDED)
-    if kind not in kinds or (kind != options.noise and kind != BANDED):
-        raise InputError(f"`noise`: {options.noise!r} is not one of {', '.join(kinds)}{did_you_mean(kind, kinds)}")
-    if kind == BANDED:
+    if not re.fullmatch(f"secure|fast|nominal|{BANDED}(:([2-9]|[1-9][0-9]{{1,8}}))?", options.noise, re.ASCII):
+        raise InputError(f"`noise`: {options.noise!r} is not secure, fast, nominal, or {BANDED}[:N] with N from 2")
+    if options.noise.startswith(BANDED):
         _check_alone(options, f"`noise` {BANDED}", "audit", "microbatch", "sampling")
         if options.adjacency != "add-remove":
             raise InputError(
@@ -406,7 +386,7 @@ def _before_steps(settled: TrainingPlan, before: Planned) -> head.Before:
         return {}
     noise = options.noise_multiplier or 0.0
     if options.epsilon is not None:
-        _check_finite(before, options.delta, STATED)
+        _check_finite(before, options.delta)
         alone = NoisySgd(1.0, 1, 1.0, adjacency=mechanism.adjacency)
         noise = calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant).noise_multiplier
     if options.head == LEAST_SQUARES:
@@ -417,10 +397,7 @@ def _before_steps(settled: TrainingPlan, before: Planned) -> head.Before:
     return {"mean": head.release("mean", mechanism, noise, options.centre or 0.0)}
 
 
-STATED = "state the noise with `noise_multiplier` instead of `epsilon`, or "
-
-
-def _check_finite(before: Planned, delta: float, fix: str = "") -> None:
+def _check_finite(before: Planned, delta: float) -> None:
     """Raise BudgetError where no epsilon can be certified any more; InputError where that is because delta is too small."""
     if math.isfinite(before.with_mechanism(None).epsilon(delta)):
         return
@@ -432,13 +409,11 @@ def _check_finite(before: Planned, delta: float, fix: str = "") -> None:
         )
     raise BudgetError(
         "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more;"
-        f" {fix}name the account of other people (`ledger`, `population`)"
+        " name the account of other people (`ledger`, `population`)"
     )
 
 
-def _with_noise(
-    options: TrainOptions, mechanism: NoisySgd, before: Planned, services: Services, *, certified: bool
-) -> NoisySgd:
+def _with_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned, *, certified: bool) -> NoisySgd:
     """Return the mechanism with its noise multiplier: as stated, or calibrated to what the budget leaves.
 
     Where ``epsilon`` is given and the noise is certified, everything together costs at most ``epsilon``, by the certified
@@ -453,11 +428,10 @@ def _with_noise(
     if nominal or (private and not options.budget_stop and not certified):
         budget, before = _nominal_remainder(budget, before, options.delta)
     else:
-        _check_finite(before, options.delta, "" if certified else STATED)
+        _check_finite(before, options.delta)
     if options.budget_stop:
         stated = replace(mechanism, noise_multiplier=options.noise_multiplier or 0.0)
         return calibrate_steps(budget, options.delta, stated, before, options.accountant, most=mechanism.steps)
-    services.progress.say(f"calibrating noise to epsilon {budget:g} at delta {options.delta:g}")
     calibrated = calibrate_noise(budget, options.delta, mechanism, before, options.accountant)
     return replace(calibrated, noise_multiplier=calibrated.noise_multiplier * claimed)
 
@@ -503,7 +477,7 @@ def plan(settled: TrainingPlan, book: Book, *, entered: Entry | None = None, own
         before = replace(before, others=(*before_steps.values(), *counts))
         if options.head == LEAST_SQUARES:
             options = head.for_steps(options, before_steps, settled.dataset)
-        mechanism = _with_noise(options, draft, before, settled.services, certified=settled.rewound is not None)
+        mechanism = _with_noise(options, draft, before, certified=settled.rewound is not None)
     check_canaries(options.audit, live, mechanism.noise_multiplier)
     if isinstance(mechanism, BandedSgd):
         banded_noise.check_noise(mechanism.strategy, mechanism.steps, mechanism.noise_multiplier, live)
@@ -513,7 +487,6 @@ def plan(settled: TrainingPlan, book: Book, *, entered: Entry | None = None, own
 
 
 def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[str, ...]:
-    """Return what is to be said of a plan, whatever its ledger holds."""
     options, dataset, mechanism = plan.options, plan.dataset, plan.mechanism
     notes = []
     if plan.strategy:

@@ -116,9 +116,7 @@ def target_of(spec: Network, dataset: Dataset, mode: str, model: OwnModel | None
         return without_projection(spec, dataset.features, dataset.classes)
     if isinstance(spec, ModelSpec):
         if model is not None:
-            raise InputError(
-                f"`model`: {label} is of the kind {spec.text}, which is carried over by itself; leave it out"
-            )
+            raise InputError(f"`model`: {label} is of a kind by name, which is carried over by itself; leave it out")
         check_kind_takes(spec.text, dataset)
         return retarget(spec, dataset.input_shape, dataset.features, dataset.classes, dataset.input_tables)
     if model is None:

@@ -631,18 +631,6 @@ def test_a_ledger_that_was_only_begun_may_go_and_be_begun_again(tmp_path):
     assert len(open_ledger(tmp_path / "l.jsonl").entries) == 1
 
 
-def test_a_ledger_whose_file_takes_nothing_but_more_at_its_end_goes_on(tmp_path, monkeypatch):
-    """As ``chattr +a`` makes it, for root alone, on some file systems."""
-
-    def refuse(_descriptor, _size):
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    open_ledger(tmp_path / "l.jsonl").declare(ONE)
-    monkeypatch.setattr(os, "ftruncate", refuse)
-    open_ledger(tmp_path / "l.jsonl").declare(ONE)
-    assert len(open_ledger(tmp_path / "l.jsonl").entries) == 2
-
-
 # --- where the account of a dataset lies ---
 
 

@@ -149,7 +149,9 @@ ORDER = 8.0
 @cache
 def _divergence(loss: object) -> float:
     """At one order; of a draw whose candidates answers may have chosen more than of one that came first, as of pure DP."""
-    return renyi.pure(loss.epsilon, ORDER) if isinstance(loss, BoundedRangeLoss) else loss.renyi(ORDER)  # type: ignore[attr-defined]
+    return (
+        renyi.randomized_response(loss.epsilon, 2, ORDER) if isinstance(loss, BoundedRangeLoss) else loss.renyi(ORDER)
+    )  # type: ignore[attr-defined]
 
 
 def _by_one_order(composition: object, delta: float, resolution: object) -> float:

@@ -107,7 +107,6 @@ RUN: name at least two runs           | compare r
 pub: no run there                     | compare r pub
 pub: no run there                     | privacy check pub
 r/model.safetensors: not a text       | privacy check r/model.safetensors
---out: a folder is written            | export r --out m.onnx
 --model: nets.py: no such file        | export r --model nets.py:Net --out m
 --metric: auc compares every record   | {MIXED} --eval-private 0.5 --metric auc
 --metric: auc compares every record   | {SELECT} --metric auc

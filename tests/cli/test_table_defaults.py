@@ -344,7 +344,7 @@ def test_a_range_that_leaves_most_targets_outside_is_noted(cli: Any) -> None:
 
 
 REFUSED = {
-    f"train --dense {TABLE} --epsilon 1 --metric accuracy": "--metric: accuracy is of classes",
+    f"train --dense {TABLE} --epsilon 1 --metric accuracy": "--metric: accuracy is not one of r2, rmse, mae;",
     f"train --dense {TABLE} --epsilon 1 --eval-private 0.5": "--metric: r2 compares every record",
     f"train --dense {TABLE} --epsilon 1 --class-weight balanced": "--class-weight: is for classes",
     f"train --dense {TABLE} --epsilon 1 --by region": "--by: is for classes",
@@ -354,7 +354,7 @@ REFUSED = {
     f"train --dense {NUMBERS} --epsilon 1 --target-bounds 0,1 --classes 2": "--classes: --target-bounds says",
     f"train --dense {NUMBERS} --epsilon 1 --target-bounds 9,1": "--target-bounds: (9.0, 1.0) is not a pair",
     f"train --dense {NUMBERS} --epsilon 1 --target-bounds 500,900": "plain has one label in all of its records",
-    "train --dense --dataset digits --epsilon 1 --metric rmse": "--metric: rmse is of a target that is a number",
+    "train --dense --dataset digits --epsilon 1 --metric rmse": "--metric: rmse is not one of accuracy, ",
     f"generate {TABLE} --provenance public": "--dataset: the label of costs is a number",
     f"tune {TABLE} --for-records 1000 --epsilon 1": "--dataset: the label of costs is a number",
 }

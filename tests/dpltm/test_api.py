@@ -116,7 +116,7 @@ def test_features_in_front_and_nothing_written(tmp_path, monkeypatch):
 def test_the_rule_for_public_accuracies_takes_no_records(scored):
     winner = dpltm.select(scored, rule="smallest-within", tolerance=1, max_density=1)
     assert (winner.round, of_process().entries) == (2, ())
-    with pytest.raises(DpltmError, match="`x`: smallest-within reads the public accuracies in the set and no records"):
+    with pytest.raises(DpltmError, match="`x`: smallest-within reads public accuracies in the set and no records"):
         dpltm.select(scored, *arrays(0), rule="smallest-within")
 
 
@@ -327,7 +327,6 @@ def masked():
         (lambda: dpltm.train("mlp:4", X, Y, seed=10**5000), "`seed`: a value of type int is not a whole number of 64 bits"),
         (lambda: dpltm.train("mlp:4", masked(), Y), "`x`: a masked array, whose mask would be lost; fill it, or"),
         (lambda: dpltm.train("mlp:4", [[1], [1, 2]], Y), "`x`: a value of type list is no array: "),
-        (lambda: dpltm.train("mlp:4", X, Y, name="a\nb"), "`name`: 'a\\nb' is not a printable text of at most 200"),
         (lambda: dpltm.select("mlp:8", X, Y, eps1=1.0), "`tickets`: 'mlp:8' is not a ticket set or a winner; give what"),
         (lambda: dpltm.transfer(a_run(), X, Y), "`tickets`: a value of type Run is not a ticket set or a winner; give what"),
         (lambda: dpltm.evaluate(a_set(), X, Y), "`run`: a value of type TicketSet is not a run; give what dpltm.train"),
@@ -335,7 +334,6 @@ def masked():
         (lambda: dpltm.predict(a_run(), X * np.nan), "records: x has nan at record 0, feature 0 (counted from 0); features"),
         (lambda: dpltm.predict(a_run(), records(0)), "records: x has dtype object; give numbers"),
         (lambda: dpltm.tickets.save(3, "a"), "`value`: 3 is not a ticket set, a winner or a run; give what a stage"),
-        (lambda: dpltm.tickets.save(a_set(), "/"), "`path`: / exists already; choose another name or remove it first"),
         (lambda: dpltm.tickets.load("a" * 5000), "`path`: File name too long"),
         (lambda: dpltm.records.load(3), "`dataset`: 3 is not a text, as the command line takes it"),
         (lambda: dpltm.records.load("digits", subset=0.5), "`subset`: 0.5 is not a text, as the command line takes it"),

@@ -213,7 +213,7 @@ def test_made_once_and_mapped_afterwards(home, digits, monkeypatch):
     assert np.array_equal(np.load(path), first)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert watcher.titles == [("features of the training records of digits", 600)]
+    assert watcher.titles == [("features of 600 records", 600)]
     assert watcher.done == sorted(watcher.done)
     assert watcher.done[-1] == 600 > watcher.done[0]
     state = path.stat()

@@ -109,19 +109,18 @@ def export_run(run: Run, path: str | Path, *, yes: bool = False, progress: Progr
 
 def exported(run: Run, folder: Path, *, consent: bool, progress: Progress) -> Exported:
     """Do what :func:`export_run` says."""
-    if folder.suffix in (".onnx", ".pt2", ".pt", ".safetensors"):
-        raise InputError(f"`out`: a folder is written, with {NETWORK} in it; name it {folder.with_suffix('')}")
     check_free(folder)
     check_writable(folder)
     notes = check_run_shareable(run, consent)
     network = _Network(run)
-    network.check()
     about = network.about()
     progress.say(f"writing {NETWORK}")
     with new_folder(folder) as staging:
         _write_network(network, staging / NETWORK, about)
         write_json(staging / "about.json", about)
-        _write_programs(staging, network)
+        (staging / "predict.py").write_bytes(Path(standalone.__file__).read_bytes())
+        if network.settings is not None:
+            _write_encoding(staging / "encode.py", network.settings)
         progress.say("comparing it with dpltm on made-up records")
         difference, records = _compared(network, staging)
         (staging / "README.md").write_text(_readme(about, table=network.settings is not None), encoding="utf-8")
@@ -170,12 +169,11 @@ def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Network:
-    """A run as one network, and what its inputs are."""
+    """A run as one network, and what its inputs are; InputError for what ONNX, or the names in its file, cannot hold."""
 
     run: Run
 
-    def check(self) -> None:
-        """Raise InputError for what ONNX, or the names in its file, cannot hold."""
+    def __post_init__(self) -> None:
         run, feature_map = self.run, self.run.feature_map
         if run.spec.labels is not None:
             raise InputError(
@@ -265,10 +263,8 @@ class _Network:
         """Return inputs of any records, by name."""
         if self.run.schema is None:
             return {"records": torch.zeros(2, *self.shape, dtype=self.dtype)}
-        return {
-            column.name: torch.zeros(2, dtype=torch.float64 if _is_number(column) else torch.int64)
-            for column in self.read
-        }
+        kinds = {True: torch.float64, False: torch.int64}
+        return {column.name: torch.zeros(2, dtype=kinds[_is_number(column)]) for column in self.read}
 
 
 def _is_number(column: Column) -> bool:
@@ -390,8 +386,8 @@ class _Encoding(nn.Module):
 # --- its file ------------------------------------------------------------------------------------------------------------
 
 
-def _traced(network: _Network) -> Any:
-    """Return the program of ``torch.export``; InputError for a network that it cannot write out."""
+def _onnx_program(network: _Network) -> Any:
+    """Return a network as torch writes it; InputError for one that it cannot."""
     inputs = network.example()
     batch = torch.export.Dim("batch", min=1)
     module = _Served(network).eval().requires_grad_(False)
@@ -399,11 +395,12 @@ def _traced(network: _Network) -> Any:
     with evaluating(module), torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")  # of torch, which prints pages of a network that it cannot trace
         try:
-            return torch.export.export(module, (inputs,), dynamic_shapes=({name: {0: batch} for name in inputs},))
+            traced = torch.export.export(module, (inputs,), dynamic_shapes=({name: {0: batch} for name in inputs},))
+            return torch.onnx.export(traced, (inputs,), dynamo=True, verbose=False)
         except Exception as error:  # of torch, or of the user's own code
             raise InputError(
-                f"{network.run.label}: torch cannot trace {network.run.spec.text}: {first_line(error)}; its forward must"
-                " take the same steps whatever records hold"
+                f"{network.run.label}: ONNX cannot hold {network.run.spec.text}: {first_line(error)}; its forward must take"
+                " the same steps whatever records hold"
             ) from error
         finally:
             logging.disable(logging.NOTSET)
@@ -418,14 +415,7 @@ def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> N
         passes = importlib.import_module("onnx_ir.passes.common")  # of what onnxscript stands on
     except ImportError as error:
         raise InputError(f"ONNX needs the package {error.name}; pip install 'dpltm[onnx]'") from None
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs
-    traced, inputs = _traced(network), network.example()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch about itself
-        try:
-            program: Any = torch.onnx.export(traced, (inputs,), dynamo=True, verbose=False)
-        except (RuntimeError, torch.onnx.OnnxExporterError) as error:
-            raise InputError(f"ONNX cannot hold {network.run.spec.text}: {first_line(error)}") from error
+    program = _onnx_program(network)
     model, graph = program.model, program.model.graph
     passes.ClearMetadataAndDocStringPass()(model)
     values = [*graph.inputs, *(value for node in graph.all_nodes() for value in node.outputs)]
@@ -433,7 +423,7 @@ def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> N
         value.name = f"{_INNER}{number}"
     graph.outputs[0].name = network.output
     columns = {column.name: column for column in network.read}
-    for place, (name, value) in enumerate(zip(inputs, list(graph.inputs), strict=True)):
+    for place, (name, value) in enumerate(zip(network.example(), list(graph.inputs), strict=True)):
         if name in columns and columns[name].kind == "category":
             graph.inputs[place] = _texts(graph, value, columns[name], network.run.schema)
             model.opset_imports["ai.onnx.ml"] = 2
@@ -461,16 +451,14 @@ def _texts(graph: Any, value: Any, column: Column, schema: Schema | None) -> Any
     return texts
 
 
-# --- programs beside it -------------------------------------------------------------------------------------------------
+# --- what lies beside it -------------------------------------------------------------------------------------------------
 
 
-def _write_programs(folder: Path, network: _Network) -> None:
-    (folder / "predict.py").write_bytes(Path(standalone.__file__).read_bytes())
-    if network.settings is not None:
-        stated, literal = "SETTINGS: dict[str, Any] = ", repr(json.dumps(network.settings))
-        source = Path(encode.__file__).read_text("utf-8")
-        source = source.replace(f"{stated}{{}}", f"{stated}json.loads(\n    {literal}\n)", 1)
-        (folder / "encode.py").write_text(source, encoding="utf-8")
+def _write_encoding(path: Path, settings: Mapping[str, Any]) -> None:
+    """Write the program that makes inputs, with the settings of its table."""
+    stated, literal = "SETTINGS: dict[str, Any] = ", repr(json.dumps(settings))
+    source = Path(encode.__file__).read_text("utf-8")
+    path.write_text(source.replace(f"{stated}{{}}", f"{stated}json.loads(\n    {literal}\n)", 1), encoding="utf-8")
 
 
 def _readme(about: Mapping[str, Any], *, table: bool) -> str:

@@ -93,8 +93,7 @@ def generate(request: GenerateRequest, progress: Progress, *, own: bool = False)
             "tickets": ticket_set.ticket_rows(tickets.body, measured=shown),
             "privacy": tickets.privacy.to_json(),
         })  # fmt: skip
-        with ticket_set.new_ticket_set(out, tickets, again=checkpoints.interrupted):
-            pass
+        ticket_set.save_ticket_set(out, tickets, again=checkpoints.interrupted)
         checkpoints.forget()
     progress.say(f"wrote {out}")
     return body
@@ -208,11 +207,12 @@ def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
     if request.ticket is not None:
         name, number = split_round(request.ticket)
         ticket = tickets = opened_set(name, request.model)
-        number = None if request.dense else number
-        if number is not None:
-            tickets.ticket(number)  # or it would be refused after records are read
-        elif not request.dense:
+        if request.dense:
+            number = None
+        elif number is None:
             ticket = ticket_set.load_winner(tickets)
+        else:
+            tickets.ticket(number)  # or it would be refused after records are read
     dataset = open_dataset(request)
     if ticket is None:
         # or one that cannot pay would be refused after features are made
@@ -249,9 +249,9 @@ def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) ->
     """
     check_tuning(request)
     out = None if request.out is None else Path(request.out)
-    if out is not None and out.suffix != ".toml":
-        raise InputError(f"`out`: {request.out} is a configuration file; name it {out.stem}.toml")
     if out is not None:
+        if out.suffix != ".toml":
+            raise InputError(f"`out`: {request.out} is a configuration file; name it {out.stem}.toml")
         check_free(out)
         check_writable(out)
     tickets = None if request.set is None else opened_set(request.set, request.model)

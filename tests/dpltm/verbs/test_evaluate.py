@@ -226,5 +226,5 @@ def test_a_network_that_diverged() -> None:
     run = network()
     with torch.no_grad():
         run.model[-1].bias[:] = np.nan  # type: ignore[operator, index]
-    said = "r: its network gives no finite numbers, since training diverged; train it with a smaller `lr`"
+    said = "r: its network gives no finite numbers; train it with a smaller `lr`"
     assert refused(predict, run, SOME) == said

@@ -180,7 +180,7 @@ REFUSED = [
         for said in others
     ),
     *(
-        (given, f"`{name}`: is for tickets of `provenance` {suited}, not {provenance}; leave it out")
+        (given, f"`{name}`: is for `provenance` {suited}, not {provenance}; leave it out")
         for given, name, suited, provenance in (
             ({"criterion": "random", "epsilon": 1.0}, "epsilon", "dp", "data-free"),
             ({"criterion": "random", "iterations": 5}, "iterations", "public, private or dp", "data-free"),

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import dpltm
-from dpltm.errors import DpltmError, InputError
+from dpltm.errors import DpltmError
 from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
@@ -220,9 +220,8 @@ def test_exact_only_where_the_predictors_are_fixed(provenance, score):
 
 
 def test_tickets_with_nothing_to_score():
-    bare, rule = made(PUBLIC, criterion="random"), SelectOptions(rule="smallest-within")
-    for ask in (lambda: plan(bare, PRIVATE, ASKED, Ledger(), QUIET), lambda: select_public(bare, rule)):
-        assert refused(ask) == ("theirs: its tickets have no predictors to score; train one by its round, such as 2")
+    said = "theirs: its tickets have no predictors to score; train one by its round, such as 2"
+    assert refused(plan, made(PUBLIC, criterion="random"), PRIVATE, ASKED, Ledger(), QUIET) == said
 
 
 def test_records_of_another_shape_or_declared_public():
@@ -267,10 +266,7 @@ def test_the_rule_counts_no_projection():
 
 
 def test_the_rule_takes_public_accuracies_alone(public):
-    rule = SelectOptions(rule="smallest-within")
-    for tickets in (tickets_of("private"), tickets_of("dp")):
-        assert refused(select_public, with_accuracies(tickets, 0.9, 0.9, 0.9), rule).startswith(
-            "`rule`: smallest-within looks at accuracies unprotected, so it needs public ones, and mine has provenance"
-        )
-    with pytest.raises(InputError, match="`rule`: theirs holds no accuracies to compare; use `rule` mechanism `eps1`"):
-        select_public(with_accuracies(public, 0.9, None, 0.9), rule)
+    measured = (with_accuracies(tickets_of(name), 0.9, 0.9, 0.9) for name in ("private", "dp"))
+    for tickets in (*measured, with_accuracies(public, 0.9, None, 0.9), made(PUBLIC, criterion="random")):
+        said = f"`rule`: smallest-within compares public accuracies, and {tickets.label}, of provenance {tickets.provenance}"
+        assert refused(select_public, tickets, SelectOptions(rule="smallest-within")).startswith(said)

@@ -94,7 +94,7 @@ ALLOCATION = {"sampling": "allocation:4"}
             {**ALLOCATION, "steps": 8, "batch_size": 100.0},
             "`batch_size`: does not go with `sampling` allocation:4 and `steps`; leave one of them out",
         ),
-        ({"lineage": "nothing"}, "`lineage`: not as dpltm tune writes it: lineage: not valid JSON"),
+        ({"lineage": "nothing"}, "lineage: not valid JSON"),
     ],
 )
 def test_options(options, message, ledger):
