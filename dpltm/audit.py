@@ -211,20 +211,20 @@ def pair_bound(first: np.ndarray, second: np.ndarray, delta: float, confidence: 
     Guarantees:
         For an (epsilon, delta)-DP mechanism the bound exceeds epsilon with probability at most 1 - ``confidence``.
     """
+    one_sided = 1 - (1 - confidence) / 2
+
+    def bound(half: int, level: float, side: bool) -> float:
+        """Of one test: a score above ``level`` speaks for the first input, or its opposite for the second."""
+        ours, theirs = first[half::2], second[half::2]
+        likely, unlikely = (ours > level, theirs > level) if side else (theirs <= level, ours <= level)
+        low = 1 - clopper_pearson(int((~likely).sum()), len(likely), one_sided)
+        high = clopper_pearson(int(unlikely.sum()), len(unlikely), one_sided)
+        return math.log((low - delta) / high) if low > delta else -math.inf
+
     levels = np.unique(np.quantile(np.concatenate([first[::2], second[::2]]), np.linspace(0, 1, THRESHOLDS)))
     least = np.nextafter(levels[0], -math.inf)
     tests = [(level, side) for level in (least, *levels) for side in (True, False)]
-    level, side = max(tests, key=lambda test: _bound(first[::2], second[::2], test[0], test[1], delta, confidence))
-    return max(0.0, _bound(first[1::2], second[1::2], level, side, delta, confidence))
-
-
-def _bound(first: np.ndarray, second: np.ndarray, level: float, side: bool, delta: float, confidence: float) -> float:
-    """Bound of one test: a score above ``level`` speaks for the first input, or its opposite for the second."""
-    likely, unlikely = (first > level, second > level) if side else (second <= level, first <= level)
-    one_sided = 1 - (1 - confidence) / 2
-    low = 1 - clopper_pearson(int((~likely).sum()), len(likely), one_sided)
-    high = clopper_pearson(int(unlikely.sum()), len(unlikely), one_sided)
-    return math.log((low - delta) / high) if low > delta else -math.inf
+    return max(0.0, bound(1, *max(tests, key=lambda test: bound(0, *test))))
 
 
 def clopper_pearson(count: int, trials: int, confidence: float) -> float:

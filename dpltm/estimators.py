@@ -42,7 +42,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpltm import api
-from dpltm.errors import DataError, InputError, named, naming
+from dpltm.errors import DataError, InputError, named, naming, whole_number
 from dpltm.features.inputs import Services
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import check_scored_rows
@@ -224,57 +224,29 @@ def _is_rescaled(x: np.ndarray) -> bool:
     return bool(ends.all()) and any(len(np.unique(column)) > 0.9 * len(x) for column in x.T)
 
 
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Columns of a table as records, by public facts alone.
+def column_ends(bounds: Any, features: int) -> np.ndarray | None:
+    """Return the low and the high end of each column, ``(2, features)``; None where no column has bounds of its own."""
+    if not isinstance(bounds, (tuple, list, np.ndarray)) or not any(map(np.ndim, bounds)):
+        return None
+    try:
+        low, high = ends = np.stack([np.broadcast_to(np.asarray(end, np.float64), features) for end in bounds])
+        with np.errstate(over="ignore", invalid="ignore"):
+            fit = bool((np.isfinite(high - low) & (low < high)).all())
+    except (TypeError, ValueError):
+        fit = False
+    if not fit:
+        raise DataError(
+            "`bounds`: not two arrays (low, high), finite, low first, not too far apart, with a number for each of the"
+            f" {features} columns; pass the public range of the features"
+        )
+    return ends
 
-    Attributes:
-        bounds: of all values; None to have it settled by their type.
-        ends: low and high end of each column, ``(2, features)``, where each has its own; then values go to the unit range,
-            and records are known by what they were.
-        schema: of data frames with words, dates or holes, which become numbers by it.
-    """
 
-    bounds: tuple[float, float] | None
-    ends: np.ndarray | None = None
-    schema: Schema | None = None
-
-    @classmethod
-    def of(cls, bounds: Any, features: int, schema: Schema | None = None) -> Columns:
-        """Columns that ``bounds`` and ``schema`` describe. Arguments as :func:`TicketClassifier`."""
-        if schema is not None:
-            check_none(IN_SCHEMA, bounds=bounds)
-            return cls((0.0, 1.0), schema=schema)
-        if bounds is None:
-            return cls(None)
-        try:
-            low, high = (np.asarray(end, dtype=np.float64) for end in bounds)
-            ends = np.stack([np.broadcast_to(end, features) for end in (low, high)])
-            with np.errstate(over="ignore", invalid="ignore"):
-                fit = bool((np.isfinite(ends[1] - ends[0]) & (ends[0] < ends[1])).all())
-        except (TypeError, ValueError):
-            fit = False
-        if not fit:
-            raise DataError(
-                "`bounds`: not (low, high), finite, low first, not too far apart: two numbers, or two arrays with a number"
-                f" for each of the {features} columns; pass the public range of the features"
-            )
-        return cls((float(low), float(high))) if low.ndim == high.ndim == 0 else cls((0.0, 1.0), ends)
-
-    def read(self, x: Any) -> tuple[np.ndarray, Callable[[Rows], Rows]]:
-        """Return records as dpltm takes them, ``(n, ...)``, and what makes rows known by their values as they came.
-
-        Row i depends on row i and on public facts alone.
-        """
-        if self.schema is not None:
-            raw = read_by_schema(Table(x, self.schema, "`X`"), labelled=False)
-            return raw.x, lambda rows: rows.known_as(cast(Rows, raw.rows))
-        if self.ends is None:
-            return x, lambda rows: rows
-        low, high = self.ends
-        with np.errstate(over="ignore"):  # far outside is where the clip puts it
-            values = np.clip((x - low) / (high - low), 0.0, 1.0)
-        return values, lambda rows: rows.known_by(np.ascontiguousarray(x))
+def in_unit_range(x: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return records with each column in the range 0 to 1, ``(n, features)``, by the ends of this column alone."""
+    low, high = ends
+    with np.errstate(over="ignore"):  # far outside is where the clip puts it
+        return np.clip((x - low) / (high - low), 0.0, 1.0)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -330,7 +302,8 @@ class TicketEstimator(BaseEstimator):
 
     def _naming(self) -> contextlib.AbstractContextManager[None]:
         """A block whose refusals name parameters of an estimator."""
-        return naming(**_NAMES, ticket="model" if self.tickets is None else "tickets")
+        network = "model" if self.tickets is None else "tickets"
+        return naming(**_NAMES, ticket=network, model=network)
 
     def _open_ledger(self, unit: str | None = None) -> Ledger:
         if self.ledger is None:
@@ -395,19 +368,21 @@ class TicketEstimator(BaseEstimator):
         """Return checked records with all that parameters say of them; keep what predictions need to know."""
         _Price(score_epsilon=self.score_epsilon)
         if self.tickets is not None and self.model is not None:
-            raise InputError("`model`: the ticket set decides the network; leave `model` out")
-        schema = as_schema(self.schema)
-        features = x.shape[1] if schema is None else schema.features
-        self._columns = Columns.of(self.bounds, features, schema)
+            raise InputError("`tickets`: a set decides the network; leave model= out")
+        self._schema = schema = as_schema(self.schema)
+        if schema is not None:
+            check_none(IN_SCHEMA, bounds=self.bounds)
         self._label = None if schema is None else schema.labels
+        self._ends = None if schema is not None else column_ends(self.bounds, x.shape[1])
         self._warned = list[str]()  # scikit-learn lets no attribute of an estimator be set as it predicts
         targets, declared = self._encoded(y)
-        values, as_known = self._columns.read(x)
+        values, as_known = self._read(x)
         if schema is None and _is_rescaled(x):
             _warn("these records look scaled by what was measured on just them (StandardScaler, MinMaxScaler), which"
                   " is not covered; give their public range as `bounds` instead")  # fmt: skip
+        bounds: Any = self.bounds if schema is None and self._ends is None else (0.0, 1.0)
         dataset = from_arrays(
-            values, targets, **declared, bounds=self._columns.bounds, records=self.n_records, units=units,
+            values, targets, **declared, bounds=bounds, records=self.n_records, units=units,
             unit=self.unit, rows_coincide=self.rows_coincide, name=self.name, for_training=not self._numeric,
         )  # fmt: skip
         if schema is not None:
@@ -415,6 +390,18 @@ class TicketEstimator(BaseEstimator):
         elif "feature_names_in_" in self.__dict__:
             dataset = replace(dataset, columns=tuple(self.feature_names_in_.tolist()))
         return replace(dataset, train=replace(dataset.train, rows=as_known(dataset.rows)), of_table=True)
+
+    def _read(self, x: Any) -> tuple[np.ndarray, Callable[[Rows], Rows]]:
+        """Return records as dpltm takes them, ``(n, columns)``, and what makes rows known by their values as they came.
+
+        Row i depends on row i and on public facts alone.
+        """
+        if self._schema is not None:
+            raw = read_by_schema(Table(x, self._schema, "`X`"), labelled=False)
+            return raw.x, lambda rows: rows.known_as(cast(Rows, raw.rows))
+        if self._ends is None:
+            return x, lambda rows: rows
+        return in_unit_range(x, self._ends), lambda rows: rows.known_by(np.ascontiguousarray(x))
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         """Return labels as a dataset has them, and what is declared of them; keep what predictions need to know."""
@@ -435,14 +422,13 @@ class TicketEstimator(BaseEstimator):
             ticket: Any = api.own_network(self.model, {}) if self.tickets is None else self.tickets
             if self.select_epsilon is not None:
                 ticket = self._drawn(dataset, ledger, options)
-            start, prepared = starting_point(ticket, dataset, options, round=self.round)
+            number = None if self.round is None else whole_number("round", self.round)
+            start, prepared = starting_point(ticket, dataset, options, round=number)
             run = train_start(start, prepared, options, ledger, own=True)
             # `score` measures what NO_TEST misses, and `privacy_` counts what OWN_NOTE says is left out
-            notes = [] if run.privacy is None else [*run.privacy.notes]
+            notes = [note for note in cast(PrivacyReport, run.privacy).notes if note not in (NO_TEST, OWN_NOTE)]
             notes += [] if self.noise_multiplier is None else [NO_LIMIT]
-            left_out = (NO_TEST, OWN_NOTE)
-            here = [named(note, lambda name: f"`{_NAMES.get(name, name)}`") for note in notes if note not in left_out]
-            self._spent.add(run.lineage, *here)
+            self._spent.add(run.lineage, *(named(note, lambda name: f"`{_NAMES.get(name, name)}`") for note in notes))
             return run
 
     def _drawn(self, dataset: Dataset, ledger: Ledger, options: TrainOptions) -> Winner:
@@ -450,16 +436,14 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
         tickets = set_of(self.tickets)
         drawing = {"eps1": self.select_epsilon, "score": "additive", "delta": self.delta, "adjacency": self.adjacency}
-        with naming(model="tickets"):
-            drawing_options = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
-            draw = select_verb.plan(tickets, dataset, drawing_options, ledger, Services())
-            # refuse here what the training would be refused for, had the sparsest ticket won: that is public
-            book = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64])
-            sparsest = draw.candidates[-1].round
-            start, prepared = starting_point(tickets, dataset, options, round=sparsest)
-            planned = plan(settle(start, prepared, options, ledger, Services()), book)
-            ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
-            winner = select_verb.select(draw)
+        drawing_options = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
+        draw = select_verb.plan(tickets, dataset, drawing_options, ledger, Services())
+        # refuse here what the training would be refused for, had the sparsest ticket won: that is public
+        book = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64])
+        start, prepared = starting_point(tickets, dataset, options, round=draw.candidates[-1].round)
+        planned = plan(settle(start, prepared, options, ledger, Services()), book)
+        ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
+        winner = select_verb.select(draw)
         self._spent.add(winner.lineage)
         return winner
 
@@ -502,7 +486,7 @@ class TicketEstimator(BaseEstimator):
         """Return the network's outputs before softmax, ``(n, classes)`` float64, ``alike`` as of :func:`predict`; warn once,
         if asked, of records that a fit or paid score of this estimator, or of a clone, is of."""
         with self._naming():
-            records, as_known = self._columns.read(X)
+            records, as_known = self._read(X)
             compared = warn and not (self.rows_coincide or self._warned)
             if compared and self._spent.protects(as_known(Rows(records, np.zeros(len(records))))):
                 self._warned.append(TRAINED)
@@ -550,7 +534,7 @@ class TicketEstimator(BaseEstimator):
         of_persons = self.run_.config.get("of_persons")
         if of_persons and units is None:
             raise InputError("`units` is missing: whose each record is, since the run protects persons")
-        values, as_known = self._columns.read(X)
+        values, as_known = self._read(X)
         dataset = api.held_out(self.run_, values, targets, "the scored records").tested()
         rows = as_known(dataset.rows)
         names = None
@@ -582,9 +566,6 @@ class TicketEstimator(BaseEstimator):
             ledger.declare_once(draft)
             spent.looked = True
             spent.add(ledger.lineage(cast(Entry, ledger.book.entry_of(draft))))
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "run_" in self.__dict__
 
     @property
     def ticket_(self) -> Mask:

@@ -59,8 +59,10 @@ class Ranks:
                 # else its threads may outlive the interpreter, which then aborts
                 atexit.register(group.destroy_process_group)
         except (AssertionError, RuntimeError, ValueError) as error:
-            fix = "start at most as many on a machine as it has GPUs" if on_gpu else "start all of them anew"
-            raise InputError(f"ranks: they cannot be joined: {first_line(error).rstrip('.')}; {fix}") from None
+            raise InputError(
+                f"`device`: rank {place.rank} cannot join the others on {device}: {first_line(error).rstrip('.')}; start all"
+                " anew, on GPUs at most as many on a machine as it has"
+            ) from None
         return cls(place.rank, place.size)
 
     @classmethod

@@ -23,7 +23,7 @@ import dpltm
 import dpltm.tickets
 from dpltm import estimators
 from dpltm.errors import BudgetError, InputError
-from dpltm.estimators import Columns
+from dpltm.estimators import column_ends, in_unit_range
 from dpltm.networks import evaluation
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import NO_LINEAGE, Entry
@@ -133,7 +133,8 @@ def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
     ("given", "text"),
     [
         ({}, "`round` is missing: say which ticket of the set, or train the winner that select returned"),
-        ({"select_epsilon": 0.1, "model": "mlp"}, "`model`: the ticket set decides the network; leave `model` out"),
+        ({"round": "2"}, "`round`: '2' is not a whole number of 64 bits"),
+        ({"select_epsilon": 0.1, "model": "mlp"}, "`tickets`: a set decides the network; leave model= out"),
         (
             {"round": 1, "select_epsilon": 0.1},
             "`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out",
@@ -204,11 +205,11 @@ def test_data_frames_and_their_names(frame):
 )
 def test_bounds_a_column_scale_each_record_by_itself(x, low, width):
     high = low + np.maximum(width, np.abs(low) * 1e-3)
-    columns = Columns.of((low, high), 3)
-    rows, _ = columns.read(x)
+    ends = column_ends((low, high), 3)
+    rows = in_unit_range(x, ends)
     expected = [[min(max((v - a) / (b - a), 0.0), 1.0) for v, a, b in zip(row, low, high, strict=True)] for row in x]
     np.testing.assert_array_equal(rows, expected)
-    np.testing.assert_array_equal(columns.read(x[2:3])[0][0], rows[2])
+    np.testing.assert_array_equal(in_unit_range(x[2:3], ends)[0], rows[2])
 
 
 def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
@@ -229,14 +230,19 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
 @pytest.mark.parametrize(
     ("made", "y", "text"),
     [
+        (
+            classifier(bounds=3),
+            None,
+            "`bounds`: 3 is not a pair of numbers; pass the public range, (low, high)",
+        ),
         *(
             (
                 classifier(bounds=bounds),
                 None,
-                "`bounds`: not (low, high), finite, low first, not too far apart: two numbers, or two arrays with a number"
-                " for each of the 4 columns; pass the public range of the features",
+                "`bounds`: not two arrays (low, high), finite, low first, not too far apart, with a number for each of the 4"
+                " columns; pass the public range of the features",
             )
-            for bounds in (3, (0, np.inf), ([0, 0, 5, 0], [1, 1, 1, 1]), ([0, 0], [1, 1]))
+            for bounds in ((0, [1, 1, np.inf, 1]), ([0, 0, 5, 0], [1, 1, 1, 1]), ([0, 0], [1, 1]), [[0], [1], [2]])
         ),
         (
             classifier(classes=2),

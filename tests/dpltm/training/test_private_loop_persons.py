@@ -150,7 +150,6 @@ def test_entry_report_and_run_know_the_unit(tmp_path) -> None:
     [
         ({"units": None}, "`unit`: says whom `units` names"),
         ({"units": None, "unit": None, "per_unit": 3}, "`per_unit`: bounds what one person gives"),
-        ({"units": WHOSE[:-1]}, "records: 'patient' has dtype int64 and shape (59,)"),
         ({"units": np.zeros(60)}, "`units`: all records are one person's"),
         ({"units": WHOSE[:, None]}, "`units`: of type ndarray, not one whole number or text a record"),
         ({"unit": "record"}, "records: 'record': a record is no person"),
