@@ -170,7 +170,7 @@ def held(step: Step) -> int:
             now += event.nbytes()
             most = max(most, now)
     plan = getattr(getattr(step, "gradients", None), "_plan", None)
-    spaces = [getattr(layer, "space", None) for layer, _ in plan.layers] if plan else []
+    spaces = [getattr(layer, "space", None) for layer in plan.layers] if plan else []
     kept = [buffer for space in spaces if space for buffer in space._buffers.values()]
     return most + sum(buffer.numel() * buffer.element_size() for buffer in kept)
 

@@ -251,12 +251,7 @@ def test_a_local_protocol(answer):
 # --- the registries themselves ---
 
 
-REGISTRIES: dict[str, Registry[Any]] = {
-    "filter": FILTERS,
-    "criterion": CRITERIA,
-    "model": KINDS,
-    "protocol": PROTOCOLS,
-}
+REGISTRIES = {"filter": FILTERS, "criterion": CRITERIA, "model": KINDS, "protocol": PROTOCOLS}
 
 
 @pytest.mark.parametrize("field", REGISTRIES)

@@ -14,20 +14,10 @@ if TYPE_CHECKING:
 MIN_PARAMETER = 1e-6
 """Least parameter: below it float32 rounding of products escapes outward rounding; above its inverse as well."""
 
-CLIP_NORM = Parameter(
-    "clip_norm",
-    1.0,
-    "Largest norm C of a filtered gradient; R of clip-then-tanh.",
-    "C",
-    MIN_PARAMETER,
-    1 / MIN_PARAMETER,
-)
-TANH_SCALE = Parameter(
-    "tanh_scale", 1.0, "Vertical range c of tanh and sigmoid.", "c", MIN_PARAMETER, 1 / MIN_PARAMETER
-)
-TANH_RANGE = Parameter(
-    "tanh_range", 1.0, "Horizontal range k of tanh, radial-tanh and sigmoid.", "k", MIN_PARAMETER, 1 / MIN_PARAMETER
-)
+RANGE = (MIN_PARAMETER, 1 / MIN_PARAMETER)
+CLIP_NORM = Parameter("clip_norm", 1.0, "Largest norm C of a filtered gradient; R of clip-then-tanh.", "C", *RANGE)
+TANH_SCALE = Parameter("tanh_scale", 1.0, "Vertical range c of tanh and sigmoid.", "c", *RANGE)
+TANH_RANGE = Parameter("tanh_range", 1.0, "Horizontal range k of tanh, radial-tanh and sigmoid.", "k", *RANGE)
 NO_PRE_CLIP = Parameter("no_pre_clip", False, "tanh as printed in its paper, with no clipping before it.")
 
 

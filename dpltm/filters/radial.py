@@ -118,13 +118,10 @@ LONG = 8.0
 class DpsrCg:
     """Radial filter g -> g C / 8 for norms up to 8, else 8 g / norm(g); C, from 1e-6 to its inverse, is what is claimed.
 
-    Read on 2026-11-25 from its repository, FangXieLab/DPSR-CG: ``microbatch_step_SEGA`` of ``utils/dp_optimizer.py``
-    (commit 225572b), and the commands of its README (commit 5f70811). These set ``C_t`` 1, and ``soft_c`` 8 for MNIST, 6
-    for FMNIST, 3 for CIFAR-10 and 1 for IMDB. The filter here is that for MNIST. At ``soft_c`` 1, as for IMDB, the same code
-    is plain clipping, and its claim for the step holds.
-
-    The noise is 1.07 sigma C, for a claim at noise multiplier sigma: the code takes C for the sensitivity, and adds the 1.07
-    for a second release, which is not made here.
+    Read from its repository, FangXieLab/DPSR-CG: ``microbatch_step_SEGA`` of ``utils/dp_optimizer.py`` (commit 225572b), and
+    its README's commands (commit 5f70811): ``C_t`` is 1, and ``soft_c`` 8 for MNIST, as here. At 1, as for IMDB, it is
+    plain clipping. The noise is 1.07 sigma C, for a claim at noise multiplier sigma: the code takes C for the sensitivity,
+    and adds the 1.07 for a second release, which is not made here.
     """
 
     clip_norm: float

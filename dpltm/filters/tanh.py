@@ -34,10 +34,8 @@ def _lambert(depth: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     upper, lower = [1], [2 * depth - 1]  # lowest first
     for number in range(2 * depth - 3, 0, -2):
         upper, lower = lower, [number * low + high for low, high in zip_longest(lower, [0, *upper], fillvalue=0)]
-    leading = lower[0]
-    return tuple(coefficient / leading for coefficient in reversed(upper)), tuple(
-        coefficient / leading for coefficient in reversed(lower)
-    )
+    first, second = (tuple(number / lower[0] for number in reversed(numbers)) for numbers in (upper, lower))
+    return first, second
 
 
 UPPER, LOWER = _lambert(11)
@@ -145,8 +143,7 @@ class Sigmoid:
     before: ClassVar[Clip | None] = None
     after: ClassVar[Clip | None] = None
     kind: ClassVar[Literal["element-wise"]] = "element-wise"
-    nominal_bound: ClassVar[float] = 1.0
-    """Bound that the thesis accounts with, whatever c and n."""
+    nominal_bound: ClassVar[float] = 1.0  # which the thesis accounts with, whatever c and n
 
     def __post_init__(self) -> None:
         TANH_SCALE.check(self.tanh_scale)

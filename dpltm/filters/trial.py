@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError, first_line
-from dpltm.filters.descriptor import ElementWiseFilter, Filter, RadialFilter
+from dpltm.filters.descriptor import ElementWiseFilter, Filter, LayerWiseFilter, RadialFilter
 
 SIZES = (1, 10, 1000)
 """Live coordinates of the gradients that are tried; in two layers, where there is more than one."""
@@ -58,8 +58,7 @@ def check_filter_bound(filter: Filter) -> None:
 
 
 def _check_norm(filter: Filter, live: int, longest: float) -> None:
-    bound = filter.certified_bound(live)
-    if longest > bound * (1 + SLACK):
+    if longest > (bound := filter.certified_bound(live)) * (1 + SLACK):
         raise InputError(
             f"`filter`: {filter}: a gradient of {live} coordinates comes out with norm {longest:.4g}, above its"
             f" certified bound of {bound:.4g}; state the largest norm over all gradients"
@@ -96,9 +95,8 @@ def _gradients(live: int) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     unit = torch.zeros(live, dtype=torch.float64)
     unit[0] = 1.0
-    directions = torch.stack(
-        [unit, -unit, torch.ones_like(unit), torch.randn(live, generator=generator, dtype=torch.float64)]
-    )
+    drawn = torch.randn(live, generator=generator, dtype=torch.float64)
+    directions = torch.stack([unit, -unit, torch.ones_like(unit), drawn])
     directions /= directions.norm(dim=1, keepdim=True)
     lengths = torch.logspace(-8, 8, LENGTHS, dtype=torch.float64)
     rows = (lengths[:, None, None] * directions).flatten(0, 1)
@@ -118,10 +116,7 @@ def filtered(filter: Filter, gradients: Tensor, layers: Tensor, count: int) -> T
         return gradients * _factor(filter, gradients.norm(dim=1))[:, None]
     if filter.kind == "layer-wise":
         squares = gradients.new_zeros(len(gradients), count).scatter_add_(1, layers, gradients.square())
-        norms = squares.sqrt().T
-        factors = filter.factor(norms)
-        _check_shape(filter, factors, norms)
-        return gradients * factors.T.gather(1, layers)
+        return gradients * _factor(filter, squares.sqrt().T).T.gather(1, layers)
     if filter.before is not None:
         gradients = gradients * _factor(filter.before, gradients.norm(dim=1))[:, None]
     mapped = filter.map(gradients.clone())
@@ -129,7 +124,7 @@ def filtered(filter: Filter, gradients: Tensor, layers: Tensor, count: int) -> T
     return mapped if filter.after is None else mapped * _factor(filter.after, mapped.norm(dim=1))[:, None]
 
 
-def _factor(filter: RadialFilter, norms: Tensor) -> Tensor:
+def _factor(filter: RadialFilter | LayerWiseFilter, norms: Tensor) -> Tensor:
     factor = filter.factor(norms)
     _check_shape(filter, factor, norms)
     return factor

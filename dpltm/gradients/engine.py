@@ -19,13 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
 
 from dpltm.errors import InputError, first_line
 from dpltm.filters import ElementWiseFilter, Filter
 from dpltm.filters.descriptor import LayerWiseFilter, RadialFilter
 from dpltm.gradients.explicit_layer import ExplicitLayer
-from dpltm.gradients.layer import Layer
+from dpltm.gradients.layer import Layer, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
 from dpltm.gradients.plan import Plan, check_model, make_plan
 from dpltm.gradients.probe import Loss, MadeUp, structure, undisturbed
@@ -171,6 +170,7 @@ class RecordGradients:
             check_model(self._model)
             began = time.process_time()
             with full_precision(), threads(1):  # beside other processes, those of small passes wait for each other
+                x, y = (values.new_empty(0, *values.shape[1:]) for values in (x, y))  # which holds no records
                 like = MadeUp(x, y, self._parameters[0].dtype, fillings=self._fillings)
                 self._plan = make_plan(self._model, self._live_mask, self._loss, like, self._compile, self._grouped)
             self._long = time.process_time() - began > LONG
@@ -310,7 +310,7 @@ class RecordGradients:
 
     @property
     def _layers(self) -> list[Layer]:
-        return [] if self._plan is None else [layer for layer, _ in self._plan.layers]
+        return [] if self._plan is None else [*self._plan.layers]
 
     def _release(self) -> None:
         for layer in self._layers:
@@ -602,12 +602,12 @@ class _Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
-        outputs = [value for value in tree_flatten(result)[0] if isinstance(value, Tensor)]
+        outputs = tensors_in(result)
         done, name = (function, [value.shape for value in outputs]), function.__name__
         self.done.append(done)
         squared = "pow" in name and isinstance(args[1], int | float) and args[1] == 2  # a product
         if not squared and ROUGH.search(name):
-            seen = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, Tensor)]
+            seen = tensors_in((args, kwargs))
             numbers = max((value.numel() for value in outputs), default=0)
             alike = all(self._regular(value) for value in (*outputs, *seen) if value.numel() == numbers)
             if numbers >= self._rows and not alike:

@@ -26,7 +26,8 @@ class ExplicitLayer(ExplicitGradients):
     there.
     """
 
-    def __init__(self, model: nn.Module, modules: Sequence[nn.Module], live_mask: Mapping[str, Tensor]) -> None:
+    def __init__(self, model: nn.Module, modules: tuple[nn.Module, ...], live_mask: Mapping[str, Tensor]) -> None:
+        self.modules = modules
         names = {id(value): name for name, value in model.named_parameters()}
         indices: dict[str, Tensor] = {}  # what values are of, in the order of a first rule's gradients
         # of a module's parameter: its name, and where live coordinates stand in a gradient; None for all of them, in order,
@@ -67,16 +68,16 @@ class ExplicitLayer(ExplicitGradients):
     def take(self, calls: Sequence[Call], rows: slice) -> None:
         """Add up each record's gradients over the calls; zero where the loss depends on none."""
         filled = dict.fromkeys(self.names, 0)
-        for call in (call for call in calls if call.outputs):  # there are none under torch.no_grad
+        for call in (call for call in calls if any(gradient is not None for gradient in call.gradients)):
             room = partial(self._room, rows, filled, call.module)
             gradients = rules.rule_of(call.module)(call, rows.stop - rows.start, room, self._space)
             self._add_up(rows, filled, call.module, gradients)
         for name, count in filled.items():
             self._values[name][rows][count:] = 0.0
 
-    def hold(self, module: nn.Module, gradients: rules.Gradients, rows: slice) -> None:
-        """Take per-record gradients of all parameters of a module."""
-        self._add_up(rows, dict.fromkeys(self.names, 0), module, gradients)
+    def hold(self, rows: slice, gradients: rules.Gradients) -> None:
+        """Take per-record gradients of all parameters of its only module."""
+        self._add_up(rows, dict.fromkeys(self.names, 0), self.modules[0], gradients)
 
     def _room(
         self, rows: slice, filled: Mapping[str, int], module: nn.Module, parameter: Tensor, first: int, count: int
@@ -173,6 +174,7 @@ class EmbeddingLayer(ExplicitGradients):
 
     def __init__(self, name: str, module: nn.Embedding, live_mask: Mapping[str, Tensor]) -> None:
         self.module = module
+        self.modules: tuple[nn.Module, ...] = (module,)
         self.names: tuple[str, ...] = (f"{name}.weight" if name else "weight",)
         self._mask = live_mask[self.names[0]]
         lives = self._mask.sum(1)

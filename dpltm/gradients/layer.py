@@ -7,15 +7,14 @@ pass has been through them, in memory that outlives a step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from dpltm.errors import InputError
 from dpltm.gradients.draws import Draws
@@ -29,7 +28,7 @@ class Call:
     In a network that draws: ``keys`` of the records, and the number of the ``first`` draw within the call.
     """
 
-    module: nn.Module
+    module: Any  # of a class that its rule knows
     inputs: tuple[Any, ...]
     keywords: dict[str, Any]
     outputs: list[Tensor]
@@ -38,6 +37,12 @@ class Call:
     keys: Tensor | None = None
     first: int = 0
     _versions: list[tuple[Tensor, int]] = field(default_factory=list)
+
+    @property
+    def gradient(self) -> Tensor:
+        """That at the first output, where there is one."""
+        assert self.gradients[0] is not None
+        return self.gradients[0]
 
     def overwritten(self) -> bool:
         """True if an in-place operation has changed an input or an output since."""
@@ -54,52 +59,45 @@ def only_call(
     return seen, calls[0].gradients[0] if calls[0].gradients else None
 
 
+@dataclass(eq=False)
 class Recorder:
-    """Keep the calls of some modules while entered; outputs of ``copy`` are handed on as copies: they are overwritten.
+    """Keep the calls of ``modules`` while entered; outputs of ``copy`` are handed on as copies: they are overwritten.
 
-    ``draws`` answer those of the forward pass, if the network draws. Modules of ``spread`` see one row for all of the
-    ``records``; what they give is handed on as a row for each, so that the loss has a gradient at each.
+    ``draws`` answer those of the forward pass, if the network draws; functions stand ``instead`` of the forward of some
+    modules. Modules of ``spread`` see one row for all of the ``records``; what they give is handed on as a row for each, so
+    that the loss has a gradient at each.
     """
 
-    def __init__(
-        self,
-        modules: Iterable[nn.Module],
-        copy: Iterable[nn.Module] = (),
-        instead: Sequence[tuple[nn.Module, Callable[..., Any]]] = (),
-        draws: Draws | None = None,
-        spread: Iterable[nn.Module] = (),
-        records: int = 0,
-    ) -> None:
-        self._spread = {id(module) for module in spread}
-        self._records = records
-        self._instead, self._draws, self._begun = instead, draws, list[int]()
-        self._modules = tuple(modules)
-        self._copy = {id(module) for module in copy}
-        self.calls: list[Call] = []
-        self._over = False
+    modules: Sequence[nn.Module]
+    copy: Sequence[nn.Module] = ()
+    instead: Sequence[tuple[nn.Module, Callable[..., Any]]] = ()
+    draws: Draws | None = None
+    spread: Sequence[nn.Module] = ()
+    records: int = 0
+    calls: list[Call] = field(default_factory=list, init=False)
+    _begun: list[int] = field(default_factory=list, init=False)
+    _over: bool = field(default=False, init=False)
 
     def __enter__(self) -> Recorder:
-        parts = [(module, _in_parts(self._keep, module)) for module in self._modules]
+        parts = [(module, _in_parts(self._keep, module)) for module in self.modules]
         hooked = [module for module, forward in parts if forward is None]
-        self._instead = [*self._instead, *((module, forward) for module, forward in parts if forward is not None)]
-        for module, forward in self._instead:
+        self.instead = [*self.instead, *((module, forward) for module, forward in parts if forward is not None)]
+        for module, forward in self.instead:
             module.forward = forward
         self._hooks = [  # before others, which may change what a module gives: rules go by its own
             module.register_forward_hook(self._keep, prepend=True, with_kwargs=True) for module in hooked
         ]
-        if (draws := self._draws) is not None:
+        if (draws := self.draws) is not None:
             begin: Any = lambda *_: self._begun.append(draws.count)  # noqa: E731
             self._hooks += [module.register_forward_pre_hook(begin) for module in hooked]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for hook in self._hooks:
             hook.remove()
-        for module, _ in self._instead:
+        for module, _forward in self.instead:
             del module.forward
-        self._instead = ()  # whose functions hold on to this: what was kept would wait for the collector
+        self.instead = ()  # whose functions hold on to this: what was kept would wait for the collector
 
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
         if self._over:  # checkpointing calls modules again during the backward pass
@@ -107,8 +105,8 @@ class Recorder:
         if "input" in keywords:
             inputs = (keywords["input"], *inputs)
             keywords = {name: value for name, value in keywords.items() if name != "input"}
-        if id(module) in self._spread and len(inputs[0]) == len(output) == 1:
-            seen_by_all, output = (value.expand(self._records, *value.shape[1:]) for value in (inputs[0], output))
+        if module in self.spread and len(inputs[0]) == len(output) == 1:
+            seen_by_all, output = (value.expand(self.records, *value.shape[1:]) for value in (inputs[0], output))
             inputs = (seen_by_all,)
         if isinstance(output, Tensor):  # as nearly always
             places, outputs = ([0], [output]) if output.requires_grad else ([], [])
@@ -123,15 +121,15 @@ class Recorder:
             inputs = (inputs[0].detach(),)
             seen: Sequence[Any] = inputs
         else:
-            inputs, keywords = tree_map(_detached, inputs), tree_map(_detached, keywords)
-            seen, _ = tree_flatten((inputs, keywords))
+            inputs, keywords = (tree_map_only(Tensor, Tensor.detach, part) for part in (inputs, keywords))
+            seen = tensors_in((inputs, keywords))
         call = Call(module, inputs, keywords, outputs, places)
-        if self._draws is not None and self._begun:  # not in parts, which draw nothing
-            call.keys = self._draws.keys
+        if self.draws is not None and self._begun:  # not in parts, which draw nothing
+            call.keys = self.draws.keys
             call.first = self._begun.pop()
-        call._versions = [(value, value._version) for value in (*seen, *outputs) if isinstance(value, Tensor)]
+        call._versions = [(value, value._version) for value in (*seen, *outputs)]
         self.calls.append(call)
-        return tree_map(_copied, output) if id(module) in self._copy else output
+        return tree_map_only(Tensor, Tensor.clone, output) if module in self.copy else output
 
     def backward(self, total: Tensor) -> None:
         """Fill in the gradients of ``total``, a scalar, at every output; InputError after an in-place operation."""
@@ -230,12 +228,9 @@ def _attend(keep: Keep, module: nn.MultiheadAttention) -> Callable[..., tuple[Te
     return forward
 
 
-def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, Tensor) else value
-
-
-def _copied(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value
+def tensors_in(tree: Any) -> list[Tensor]:
+    """Tensors in nested collections, in the order of flattening."""
+    return [value for value in tree_flatten(tree)[0] if isinstance(value, Tensor)]
 
 
 Map = Callable[[Tensor], Tensor]
@@ -243,13 +238,14 @@ Map = Callable[[Tensor], Tensor]
 
 
 class Layer(Protocol):
-    """A part of a network that owns some parameters, of ``sizes`` live coordinates, under a mask.
+    """A part of a network, ``modules`` that own some parameters, of ``sizes`` live coordinates, under a mask.
 
     ``begin`` says how many rows a batch has, and each ``take`` is of those of one pass, until all were taken. From then to
     ``release`` it stands for the gradients of a batch, one for each record, at its live coordinates, in
     that order, row-major within each. All that is made of ``rows`` is made in the shape of a pass.
     """
 
+    modules: tuple[nn.Module, ...]
     names: tuple[str, ...]
     sizes: tuple[int, ...]
 

@@ -51,17 +51,14 @@ def compiler_at_hand() -> bool:
 
 
 @lru_cache(maxsize=16)
-def _fused_sum(map: Map) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:
+def _fused(map: Map, squares: bool) -> Callable[..., Tensor]:
+    """Sum over records of mapped coordinates times a weight; or over coordinates, of their squares."""
+
     def total(gradient: Tensor, inputs: Tensor, rows: Tensor, columns: Tensor, weight: Tensor) -> Tensor:
-        return (map(gradient[rows] * inputs[columns]) * weight).sum(1, dtype=torch.float64)
-
-    return torch.compile(total)
-
-
-@lru_cache(maxsize=16)
-def _fused_squares(map: Map) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    def total(gradient: Tensor, inputs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        return map(gradient[rows] * inputs[columns]).square().sum(0, dtype=torch.float64)
+        mapped = map(gradient[rows] * inputs[columns])
+        return (
+            mapped.square().sum(0, dtype=torch.float64) if squares else (mapped * weight).sum(1, dtype=torch.float64)
+        )
 
     return torch.compile(total)
 
@@ -72,7 +69,9 @@ class LinearLayer:
 
     def __init__(self, name: str, module: nn.Linear, live_mask: Mapping[str, Tensor], compile: bool = False) -> None:
         prefix = f"{name}." if name else ""
-        self.module, self._live = module, live_mask[f"{prefix}weight"]
+        self.module = module
+        self.modules: tuple[nn.Module, ...] = (module,)
+        self._live = live_mask[f"{prefix}weight"]
         self.mask = self._live.to(module.weight.dtype)
         self.rows, self.columns = self._live.nonzero(as_tuple=True)
         self.index = self._live.flatten().nonzero().squeeze(1)
@@ -285,7 +284,7 @@ class LinearLayer:
         total = torch.zeros(len(factor), dtype=torch.float64, device=factor.device)
         inputs, gradient = self._operands(rows, factor)
         if self._compile:
-            total += _fused_squares(map)(gradient, inputs, self.rows, self.columns)
+            total += _fused(map, squares=True)(gradient, inputs, self.rows, self.columns, factor)
         for part in self._mapped(inputs, gradient, map):
             total += part.square_().sum(0, dtype=torch.float64)
         return total
@@ -297,7 +296,7 @@ class LinearLayer:
         if self._compile:  # for one shape
             counted = (torch.arange(len(factor), device=factor.device) < count).to(gradient.dtype)
             counted = counted if narrow is None else counted * narrow
-            parts = [_fused_sum(map)(gradient, inputs, self.rows, self.columns, counted)]
+            parts = [_fused(map, squares=False)(gradient, inputs, self.rows, self.columns, counted)]
         parts += [
             (part if narrow is None else part.mul_(narrow))[:, :count].sum(1, dtype=torch.float64)
             for part in self._mapped(inputs, gradient, map)

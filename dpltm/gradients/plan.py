@@ -17,7 +17,7 @@ from dpltm.errors import InputError
 from dpltm.gradients import rules
 from dpltm.gradients.draws import REMEDY, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
-from dpltm.gradients.layer import Call, Layer, Recorder
+from dpltm.gradients.layer import Call, Layer, Recorder, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.gradients.probe import FEW, Loss, MadeUp, Probe, hooks_of, undisturbed
 from dpltm.networks.layers import check_layers
@@ -30,7 +30,7 @@ of the network's largest, since a gradient that is zero by nature comes out as r
 
 @dataclass(frozen=True)
 class Plan:
-    """Rules for one network: ``layers``, with their modules.
+    """Rules for one network, by its ``layers``.
 
     Where the ``probe`` watches no units, ``torch.func`` takes the whole model. A record takes about ``passing`` numbers
     during a pass, and ``kept`` until the sum is made. Tensors that modules see and give have one of ``widths`` numbers a
@@ -38,7 +38,7 @@ class Plan:
     """
 
     probe: Probe
-    layers: tuple[tuple[Layer, tuple[nn.Module, ...]], ...]
+    layers: tuple[Layer, ...]
     passing: int
     kept: int
     widths: frozenset[int] = frozenset()
@@ -50,7 +50,7 @@ class Plan:
     def pass_over(self, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
         """Pass over these ``rows`` of the batch that the layers have begun with, and give layers what that leaves."""
         draws = Draws(keys, self.probe.axes) if self.probe.axes and keys is not None else None
-        linear = [layer for layer, _ in self.layers if isinstance(layer, LinearLayer) and layer.kernel == "sparse"]
+        linear = [layer for layer in self.layers if isinstance(layer, LinearLayer) and layer.kernel == "sparse"]
         recorder = self.probe.recorder(len(x), draws, [(layer.module, layer.forward) for layer in linear])
         with torch.enable_grad(), recorder:
             if not self.by_torch_func:
@@ -60,13 +60,13 @@ class Plan:
 
     def record(self, recorder: Recorder, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
         """Give every layer what a pass over ``x`` and ``y`` left with its modules."""
-        for layer, modules in self.layers:
+        for layer in self.layers:
             if self.by_torch_func:
                 assert isinstance(layer, ExplicitLayer)
                 keys = keys if self.probe.axes else None
-                layer.hold(modules[0], rules.whole_model(self.probe.model, self.probe.loss, x, y, keys), rows)
+                layer.hold(rows, rules.whole_model(self.probe.model, self.probe.loss, x, y, keys))
             else:
-                layer.take([call for call in recorder.calls if call.module in modules], rows)
+                layer.take([call for call in recorder.calls if call.module in layer.modules], rows)
 
 
 def check_model(model: nn.Module) -> None:
@@ -115,7 +115,7 @@ def make_plan(
             try:
                 plan = make(probe, live_mask)
                 if plan is not None and _right(plan, live_mask):
-                    return replace(plan, probe=replace(plan.probe, made_up=probe.made_up.alone()))
+                    return plan
             except InputError as error:
                 refusal = refusal or error
         probe.check_apart(FEW)  # which says why, if records are mixed
@@ -147,33 +147,32 @@ def _assign(probe: Probe, live_mask: Mapping[str, Tensor], compile: bool, writte
     covered = {id(value) for module in units.values() for value in module.parameters()}
     if any(value.requires_grad and id(value) not in covered for value in model.parameters()):
         return None
-    layers: list[tuple[Layer, tuple[nn.Module, ...]]] = []
+    layers: list[Layer] = []
     for group in _sharing(units):
         calls = [call for call in recorder.calls if call.module in group.values()]
         name, module = next(iter(group.items()))
         once = len(group) == len(calls) == 1 and "forward" not in vars(module) and not written
-        layer: Layer
         if once and type(module) is nn.Linear and calls[0].inputs[0].shape[:-1] == (len(x),):
-            layer = LinearLayer(name, module, live_mask, compile)
+            layers.append(LinearLayer(name, module, live_mask, compile))
         elif once and type(module) is nn.Embedding and len(calls[0].inputs[0]) == len(x):
-            layer = EmbeddingLayer(name, module, live_mask)
+            layers.append(EmbeddingLayer(name, module, live_mask))
         else:
-            layer = ExplicitLayer(model, [*group.values()], live_mask)
-        layers.append((layer, tuple(group.values())))
-    explicit = [(layer, modules) for layer, modules in layers if isinstance(layer, ExplicitLayer)]
-    others = [call for call in recorder.calls if not any(call.module in modules for _, modules in explicit)]
-    kept = _floats(others) + sum(sum(layer.sizes) for layer, _ in explicit)
+            layers.append(ExplicitLayer(model, tuple(group.values()), live_mask))
+    explicit = [layer for layer in layers if isinstance(layer, ExplicitLayer)]
+    others = [call for call in recorder.calls if not any(call.module in layer.modules for layer in explicit)]
+    kept = _floats(others) + sum(sum(layer.sizes) for layer in explicit)
     normalised = [call for call in recorder.calls if isinstance(call.module, nn.GroupNorm)]
     passing = 3 * (_floats(recorder.calls) + sum(call.inputs[0].numel() for call in normalised) // FEW)
-    widths = frozenset(value.numel() // len(x) for value in _tensors(recorder.calls))
+    tensors = (value for call in recorder.calls for value in tensors_in((call.inputs, call.outputs)))
+    widths = frozenset(value.numel() // len(x) for value in tensors)
     return Plan(probe, tuple(layers), passing, kept, widths)
 
 
 def _one_by_one(probe: Probe, live_mask: Mapping[str, Tensor]) -> Plan:
     """Plan by which ``torch.func`` takes the whole model, one record at a time."""
     whole = nn.ModuleList([probe.model])  # whose gradients are in the order of parameters, whatever rule the model has
-    layer = ExplicitLayer(probe.model, [whole], live_mask)
-    return Plan(replace(probe, units=(), copy=(), spread=()), ((layer, (whole,)),), 0, sum(layer.sizes))
+    layer = ExplicitLayer(probe.model, (whole,), live_mask)
+    return Plan(replace(probe, units=(), copy=(), spread=()), (layer,), 0, sum(layer.sizes))
 
 
 def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
@@ -192,11 +191,7 @@ def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
 
 def _floats(calls: Sequence[Call]) -> int:
     """Numbers in what these calls saw and gave, for each record."""
-    return sum(value.numel() for value in _tensors(calls)) // FEW
-
-
-def _tensors(calls: Sequence[Call]) -> list[Tensor]:
-    return [value for call in calls for value in (*call.inputs, *call.outputs) if isinstance(value, Tensor)]
+    return sum(value.numel() for call in calls for value in tensors_in((call.inputs, call.outputs))) // FEW
 
 
 def _right(plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
@@ -216,9 +211,9 @@ def _right(plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
     }
     floor = FLOOR * max(float(value.abs().max()) for value in wanted.values() if value.numel())
     # one after the other: all gradients of all records together may be more than fits
-    for layer, modules in plan.layers:
+    for layer in plan.layers:
         layer.begin(len(x))
-        replace(plan, layers=((layer, modules),)).record(recorder, x, y, probe.made_up.keys(x), slice(0, len(x)))
+        replace(plan, layers=(layer,)).record(recorder, x, y, probe.made_up.keys(x), slice(0, len(x)))
         total = torch.zeros(sum(layer.sizes), dtype=torch.float64, device=x.device)
         layer.add_weighted_sum(total, ones, [slice(0, len(x) // 2)] if len(x) <= LIMIT else None)
         layer.release()

@@ -24,30 +24,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as every_module
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
-from dpltm.gradients.layer import Call, Recorder
+from dpltm.gradients.layer import Call, Recorder, tensors_in
 from dpltm.networks.full_precision import seeded
 from dpltm.networks.state import attributes_of, state_of
 from dpltm.randomness.noise import drawn_so_far
-from dpltm.records.made_up import (
-    CannotFollow,
-    Decides,
-    Mixes,
-    Sight,
-    Sights,
-    Trial,
-    Way,
-    alone,
-    mapped_over,
-    odd_rows,
-    of_all_rows,
-    padded,
-    same_bits,
-    tokens_of,
-)  # fmt: skip
+from dpltm.records import made_up as trials
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -159,13 +144,11 @@ FEW = 11
 LARGEST = (10**6, 10**4, 999, 99, 49, 9, 4, 2)
 """Candidates for the largest whole number that a model or a loss takes."""
 
-RESTS = "model or loss: what one record gives depends on the rest of the batch"
-
 MIXED = (
-    "no bound would hold; leave out whatever averages or compares over records, in the model and in the loss, divides by the"
-    " length of the batch, or takes another dimension than 0 (batch_first) for the record"
+    "model or loss: what one record gives depends on the rest of the batch (seen at {}): no bound would hold; leave out"
+    " whatever averages or compares over records, in the model and in the loss, divides by the length of the batch, or takes"
+    " another dimension than 0 (batch_first) for the record"
 )
-
 
 ROUTED = (
     "sees as many rows as records hold certain values (experts that get the rows routed to them, packed sequences), so which"
@@ -197,10 +180,6 @@ class MadeUp:
         )
         return x, y
 
-    def alone(self) -> MadeUp:
-        """The same, without a hold on the records that they are like."""
-        return replace(self, x=self.x.new_empty(0, *self.x.shape[1:]), y=self.y.new_empty(0, *self.y.shape[1:]))
-
     def keys(self, x: Tensor) -> Tensor:
         """Keys of these records, by their place."""
         return mixed(torch.arange(len(x), device=x.device))
@@ -213,10 +192,10 @@ class MadeUp:
         values = torch.rand(shape, generator=generator, dtype=torch.float64)
         return values.to(like.dtype if like.dtype.itemsize >= 4 else self.dtype).to(like.device)
 
-    def ways(self, x: Tensor, y: Tensor, declared: Iterable[int]) -> list[Way]:
+    def ways(self, x: Tensor, y: Tensor, declared: Iterable[int]) -> list[trials.Way]:
         """Odd records, and ordinary ones with an odd label; not records of NaN alone, which the rehearsal has."""
-        ways = odd_rows(x, self.largest[0], declared, self.fillings)
-        ways += [(1, row, True) for _, row, _ in odd_rows(y, self.largest[1])]
+        ways = trials.odd_rows(x, self.largest[0], declared, self.fillings)
+        ways += [(1, row, True) for _, row, _ in trials.odd_rows(y, self.largest[1])]
         return [way for way in ways if way[0] or not bool(way[1].isnan().all())]
 
 
@@ -344,20 +323,20 @@ class Probe:
         spread = {id(call.module): call.module for call in recorder.calls if _of_all(call)}
         return replace(self, copy=tuple(copy.values()), spread=tuple(spread.values()))
 
-    def seen(self, x: Tensor, y: Tensor, draws: Draws | None = None) -> Sights:
+    def seen(self, x: Tensor, y: Tensor, draws: Draws | None = None) -> trials.Sights:
         """Everything that rules are given, by name: losses, inputs of every unit, and the gradients at its outputs; and what
         recurrent ones gave. Raises InputError if a random number was drawn that is not a record's own."""
         with self._refusing_draws(x, y):
             return self._pass(x, y, self.draws(x) if draws is None else draws)
 
-    def _pass(self, x: Tensor, y: Tensor, draws: Draws) -> Sights:
+    def _pass(self, x: Tensor, y: Tensor, draws: Draws) -> trials.Sights:
         with self.recorder(len(x), draws) as recorder:
             losses = self.losses(x, y, draws)
             with draws:  # which refuses them here
                 recorder.backward(losses.sum())
         return _sights(recorder, losses)
 
-    def alone(self, x: Tensor, y: Tensor, keys: Tensor) -> Sights:
+    def alone(self, x: Tensor, y: Tensor, keys: Tensor) -> trials.Sights:
         """The same of every record alone, ``(n, ...)``, with one record in its dimension; raises as ``made_up.alone``."""
         draws = Draws(keys, self.axes, mapped=True)
 
@@ -372,60 +351,56 @@ class Probe:
         with recorder:
             try:
                 with draws:
-                    (own_losses,) = alone(losses, x, y, model=self.model)
+                    (own_losses,) = trials.alone(losses, x, y, model=self.model)
                 draws.close()
                 with draws:
                     recorder.backward(own_losses.sum())
-            except (InputError, CannotFollow, Decides) as error:
+            except (InputError, trials.CannotFollow, trials.Decides) as error:
                 if isinstance(error, CannotDraw):
-                    raise CannotFollow(str(error)) from error
+                    raise trials.CannotFollow(str(error)) from error
                 raise
             except Exception as error:  # a hook in the backward pass
-                raise CannotFollow(first_line(error)) from error
+                raise trials.CannotFollow(first_line(error)) from error
         return _sights(recorder, own_losses)
 
     def apart(self) -> Probe:
         """The probe; without what is ``spread``, if records depend on others then: it is averaged, perhaps."""
         with contextlib.suppress(InputError):
-            self.check_apart(FEW, odd=False)
+            self.check_apart(FEW)
             return self
         return replace(self, spread=())
 
-    def check_apart(self, rows: int, *, odd: bool = True) -> str:
-        """Refuse a network in which anything about a record depends on the rest of a batch of so many, some ``odd``; return
-        what ``vmap`` could not follow, if anything."""
+    def check_apart(self, rows: int) -> str:
+        """Refuse a network in which anything about a record depends on the rest of a batch of so many; return what ``vmap``
+        could not follow, if anything."""
+        x, y = self.made_up.batch(rows)
+        keys = self.made_up.keys(x)
+        declared = () if x.is_floating_point() else trials.tokens_of(self.model, last=not x.is_cuda)
+
+        def sees(x: Tensor, y: Tensor, keys: Tensor) -> trials.Sights:
+            return self.seen(x, y, Draws(keys, self.axes))
+
+        def pairs(filled: bool) -> Iterator[trials.Pair]:
+            for short, long in trials.padded(x, declared, self.made_up.fillings, filled=filled):
+                yield (short, y, keys), (long, y, keys)
+
         try:
-            return self._check_apart(rows, odd)
-        except Decides as error:
+            ways = self.made_up.ways(x, y, declared)
+            trial = trials.Trial(sees, self.alone, self._along(), ways, pairs(filled=False), pairs(filled=True))
+            unfollowed = trial.run(modules_of(self.model, self.loss), x, y, keys)
+            if unfollowed:
+                self.seen(*self.made_up.batch(1))
+            return unfollowed
+        except trials.Decides as error:
             raise InputError(f"model or loss: {error}") from None
-        except Mixes as error:
-            if error.routed:
-                raise InputError(f"model: {error.place} {ROUTED}") from None
-            raise InputError(f"{RESTS} (seen at {error.place}): {MIXED}") from None
+        except trials.Mixes as error:
+            raise InputError(f"model: {error.place} {ROUTED}" if error.routed else MIXED.format(error.place)) from None
         except InputError:
             raise
         except Exception as error:  # whatever the user's own code raises
             raise InputError(
                 f"model or loss: fails on {rows} made-up records, or on 1: {first_line(error)}"
             ) from error
-
-    def _check_apart(self, records: int, odd: bool) -> str:
-        along = self._along()
-        x, y = self.made_up.batch(records)
-        trial = Trial(lambda x, y, keys: self.seen(x, y, Draws(keys, self.axes)), self.alone, along)
-        keys = self.made_up.keys(x)
-        if odd:
-            declared = () if x.is_floating_point() else tokens_of(self.model, last=not x.is_cuda)
-            fillings = self.made_up.fillings
-            pairs, filled = (
-                (((short, y, keys), (long, y, keys)) for short, long in padded(x, declared, fillings, filled=only))
-                for only in (False, True)
-            )
-            trial = replace(trial, ways=self.made_up.ways(x, y, declared), pairs=pairs, filled=filled)
-        unfollowed = trial.run(modules_of(self.model, self.loss), x, y, keys)
-        if unfollowed:
-            self.seen(*self.made_up.batch(1))
-        return unfollowed
 
     @contextmanager
     def _refusing_draws(self, x: Tensor, y: Tensor) -> Iterator[None]:
@@ -457,13 +432,13 @@ class Probe:
         before, after = self.draws(x), self.draws(x)
         first, longer, again = self.seen(x, y, draws=before), self.seen(*more), self.seen(x, y, draws=after)
         if len(longer) != len(first):
-            raise Mixes("the layers that are called")
+            raise trials.Mixes("the layers that are called")
         grown = [_grown(short.values.shape, long.values.shape) for short, long in zip(first, longer, strict=True)]
         along = {at: axis[0] for at, axis in enumerate(grown) if axis and axis[1] == 1}
         try:
-            same_bits(first, again, along, torch.ones(FEW, dtype=torch.bool))
+            trials.same_bits(first, again, along, torch.ones(FEW, dtype=torch.bool))
             same = before.began == after.began
-        except Mixes:
+        except trials.Mixes:
             same = False
         if not same:
             raise InputError(
@@ -474,22 +449,22 @@ class Probe:
 
 def _grown(few: torch.Size, more: torch.Size) -> Axis | None:
     """Dimension that has one record more, and how many of its rows a record has; None where there is no such one."""
-    along = [at for at, sizes in enumerate(zip(few, more, strict=False)) if sizes[0] != sizes[1]]
-    rows = few[along[0]] // FEW if along else 0
-    grown = (
-        len(few) == len(more) and len(along) == 1 and (few[along[0]], more[along[0]]) == (rows * FEW, rows * (FEW + 1))
-    )
-    return (along[0], rows) if grown and (rows == 1 or along[0] == 0) else None
+    grown = [at for at, (short, long) in enumerate(zip(few, more, strict=False)) if short != long]
+    if len(few) != len(more) or len(grown) != 1:
+        return None
+    along, rows = grown[0], few[grown[0]] // FEW
+    regular = (few[along], more[along]) == (rows * FEW, rows * (FEW + 1))
+    return (along, rows) if regular and (rows == 1 or along == 0) else None
 
 
-def _sights(recorder: Recorder, losses: Tensor) -> Sights:
-    seen = [Sight("the loss", losses.detach())]
+def _sights(recorder: Recorder, losses: Tensor) -> trials.Sights:
+    seen = [trials.Sight("the loss", losses.detach())]
     for call in recorder.calls:
         place = f"a {type(call.module).__name__}"
         goes_by_outputs = isinstance(call.module, (nn.RNNBase, nn.RNNCellBase))
         gave = [value.detach() for value in call.outputs] if goes_by_outputs else []
         for values, slope in (((call.inputs, call.keywords), False), (call.gradients, True), (gave, False)):
-            seen += [Sight(place, value, slope) for value in tree_flatten(values)[0] if isinstance(value, Tensor)]
+            seen += [trials.Sight(place, value, slope) for value in tensors_in(values)]
     return seen
 
 
@@ -497,14 +472,12 @@ class _OfEach(Recorder):
     """Keep the calls of modules while records are mapped over: what they see and give of all records, ``(n, ...)``."""
 
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
-        records = self._records
-        kept = super()._keep(
-            module, *(tree_map(partial(of_all_rows, records), value) for value in (inputs, keywords, output))
-        )
-        return tree_map(mapped_over, kept)
+        of_all = partial(trials.of_all_rows, self.records)
+        kept = super()._keep(module, *(tree_map(of_all, value) for value in (inputs, keywords, output)))
+        return tree_map(trials.mapped_over, kept)
 
 
 def _of_all(call: Call) -> bool:
     """True for an embedding of tokens that are the same for every record, in one row."""
-    shapes = [value.shape for value in (*call.inputs[:1], *call.outputs) if isinstance(value, Tensor)]
+    shapes = [value.shape for value in tensors_in((call.inputs[:1], call.outputs))]
     return type(call.module) is nn.Embedding and all(len(shape) > 1 and shape[0] == 1 for shape in shapes)

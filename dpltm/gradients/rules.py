@@ -18,17 +18,18 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp, vmap
 from torch.nn import functional
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import Draws
-from dpltm.gradients.layer import Call, Workspace, pieces
+from dpltm.gradients.layer import Call, Workspace, pieces, tensors_in
 
 CHUNK = 4_000_000
 """Most gradient coordinates, live or not, that are made at once."""
@@ -50,15 +51,11 @@ def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> G
     bare = _WithoutHooks(call.module)
     parameters = {name: value for name, value in bare.named_parameters() if value.requires_grad}
     dtype = next(iter(parameters.values())).dtype
-    cotangents = {
-        place: gradient.to(dtype)
-        for place, gradient in zip(call.places, call.gradients, strict=True)
-        if gradient is not None
-    }
-    if not cotangents:
-        return
-    arguments = tree_map(partial(_in_precision, dtype=dtype), (call.inputs, call.keywords))
-    if any(value.ndim == 0 or len(value) != records for value in _tensors((arguments, cotangents))):
+    arrived = zip(call.places, call.gradients, strict=True)
+    cotangents = {place: gradient.to(dtype) for place, gradient in arrived if gradient is not None}
+    in_precision = partial(_in_precision, dtype=dtype)
+    arguments = tree_map_only(Tensor, in_precision, (call.inputs, call.keywords))
+    if any(value.ndim == 0 or len(value) != records for value in tensors_in((arguments, cotangents))):
         raise InputError(
             f"model: a {type(call.module).__name__} saw or gave a tensor without one row a record; dimension 0 must be the"
             " record"
@@ -66,7 +63,7 @@ def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> G
 
     def of_record(arguments: tuple[Any, dict[str, Any]], cotangents: list[Tensor]) -> dict[str, Tensor]:
         def forward(values: dict[str, Tensor]) -> list[Tensor]:
-            inputs, keywords = tree_map(_as_batch, arguments)
+            inputs, keywords = tree_map_only(Tensor, lambda value: value.unsqueeze(0), arguments)
             flat, _ = tree_flatten(functional_call(bare, values, tuple(inputs), keywords))
             return [flat[place] for place in places]
 
@@ -114,7 +111,7 @@ def _vectorised(
             warnings.filterwarnings("ignore", "There is a performance drop")  # slow is what this path is
             for rows in pieces(records, CHUNK // size):
                 with nullcontext() if keys is None else Draws(keys[rows], first=first, mapped=True):
-                    parts.append(mapped(*tree_map(partial(_of_rows, rows=rows), arguments)))
+                    parts.append(mapped(*tree_map_only(Tensor, itemgetter(rows), arguments)))
     except Exception as error:  # whatever the module's own code raises
         raise InputError(
             f"model: torch.func cannot take a {type(module).__name__} one record at a time ({first_line(error)}); use"
@@ -123,20 +120,8 @@ def _vectorised(
     return {name: torch.cat([part[name] for part in parts]).detach() for name in parts[0]}
 
 
-def _tensors(tree: Any) -> list[Tensor]:
-    return [value for value in tree_flatten(tree)[0] if isinstance(value, Tensor)]
-
-
-def _of_rows(value: Any, rows: slice) -> Any:
-    return value[rows] if isinstance(value, Tensor) else value
-
-
-def _in_precision(value: Any, dtype: torch.dtype) -> Any:
-    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
-
-
-def _as_batch(value: Any) -> Any:
-    return value.unsqueeze(0) if isinstance(value, Tensor) else value
+def _in_precision(value: Tensor, dtype: torch.dtype) -> Tensor:
+    return value.to(dtype) if value.is_floating_point() else value
 
 
 def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradients:
@@ -145,17 +130,14 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
     sequence = isinstance(module, nn.RNNBase)
     dtype = next(module.parameters()).dtype  # what comes in may be narrower, under autocast
     arrived = {place: value for place, value in zip(call.places, call.gradients, strict=True) if value is not None}
-    if not arrived:
-        return
     inputs, state = call.inputs if len(call.inputs) > 1 else (call.inputs[0], call.keywords.get("hx"))
 
     def time_first(values: Tensor) -> Tensor:
         values = values.detach().to(dtype) if sequence else values.detach().to(dtype)[None]
         return values.transpose(0, 1) if getattr(module, "batch_first", False) else values
 
-    along = (
-        [time_first(inputs)] if isinstance(inputs, Tensor) else []
-    )  # the first layer's inputs, and each one's outputs
+    # inputs of the first layer, and outputs of each
+    along = [time_first(inputs)] if isinstance(inputs, Tensor) else []
     if not along or along[0].ndim != 3 or along[0].shape[1] != records or getattr(module, "proj_size", False):
         raise InputError(
             f"model: a {type(module).__name__} has proj_size, or saw other than one row, or one sequence of one length, a"
@@ -197,12 +179,11 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
         wanted = sum(below, zero)
 
 
-def _layers(module: nn.Module) -> list[list[list[nn.Parameter]]]:
+def _layers(module: Any) -> list[list[list[nn.Parameter]]]:
     """Of each direction of each layer: weights of inputs and of the hidden state, and biases of both if there are any."""
     if isinstance(module, nn.RNNBase):
         weights, directions = module.all_weights, 1 + module.bidirectional
         return [weights[start : start + directions] for start in range(0, len(weights), directions)]
-    assert isinstance(module, nn.RNNCellBase)
     return [[[module.weight_ih, module.weight_hh, *((module.bias_ih, module.bias_hh) if module.bias else ())]]]
 
 
@@ -335,15 +316,12 @@ _Conv = nn.Conv1d | nn.Conv2d
 
 def linear(call: Call, records: int, room: Room, _space: Workspace) -> Gradients:
     """Linear on ``(batch, ..., in)``: the sum over positions of outer products."""
-    assert isinstance(call.module, nn.Linear)
     return _linear(call, call.module.weight, call.module.bias, records, room)
 
 
 def attention(call: Call, records: int, room: Room, space: Workspace) -> Gradients:
     """MultiheadAttention, of which the products by weights were kept; what was kept whole goes through ``torch.func``."""
-    module = call.module
-    part = call.keywords.get("weight")
-    assert isinstance(module, nn.MultiheadAttention)
+    module, part = call.module, call.keywords.get("weight")
     if part == "in_proj":
         return _linear(call, module.in_proj_weight, module.in_proj_bias, records, room)
     if part == "out_proj":
@@ -355,16 +333,15 @@ def _linear(call: Call, weight: Tensor, bias: Tensor | None, records: int, room:
     """Products of inputs and ``weight``, of which every input has its part if there are several."""
     by_place = dict(zip(call.places, call.gradients, strict=True))
     inputs, gradients = [], []
-    for place, values in enumerate(call.inputs):  # what the pass left may be narrower, under autocast
+    for place in range(len(call.inputs)):  # what the pass left may be narrower, under autocast
         gradient = by_place.get(place)
-        inputs.append(_batch(call.module, values, records).to(weight.dtype).reshape(records, -1, weight.shape[1]))
+        inputs.append(_batch(call, records, place).to(weight.dtype).reshape(records, -1, weight.shape[1]))
         if gradient is None:
             gradient = weight.new_zeros(records, inputs[-1].shape[1], len(weight) // len(call.inputs))
         gradients.append(gradient.to(weight.dtype).reshape(records, inputs[-1].shape[1], -1))
-    if any(gradient is not None for gradient in call.gradients):
-        yield from _products(weight, gradients, inputs, room)
-        if bias is not None:
-            yield bias, 0, torch.cat([gradient.sum(1) for gradient in gradients], 1)
+    yield from _products(weight, gradients, inputs, room)
+    if bias is not None:
+        yield bias, 0, torch.cat([gradient.sum(1) for gradient in gradients], 1)
 
 
 def _products(weight: Tensor, gradients: Sequence[Tensor], inputs: Sequence[Tensor], room: Room) -> Gradients:
@@ -383,11 +360,8 @@ def _products(weight: Tensor, gradients: Sequence[Tensor], inputs: Sequence[Tens
 
 def convolution(call: Call, records: int, room: Room, _space: Workspace) -> Gradients:
     """Conv1d and Conv2d: the outer products of output gradients and input patches, over positions."""
-    module, gradient = call.module, call.gradients[0]
-    if gradient is None:
-        return
-    assert isinstance(module, _Conv)
-    inputs, gradient = (value.to(module.weight.dtype) for value in (_batch(module, call.inputs[0], records), gradient))
+    module = call.module
+    inputs, gradient = (value.to(module.weight.dtype) for value in (_batch(call, records), call.gradient))
     if in_groups(module):
         yield from _grouped(module, inputs, gradient)
     else:
@@ -489,11 +463,8 @@ def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
 
 def normalisation(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
     """LayerNorm and RMSNorm: output gradients times what was normalised, summed over positions."""
-    module, gradient = call.module, call.gradients[0]
-    if gradient is None:
-        return
-    assert isinstance(module, (nn.LayerNorm, nn.RMSNorm))
-    inputs = _batch(module, call.inputs[0], records).to(gradient.dtype)
+    module, gradient = call.module, call.gradient
+    inputs = _batch(call, records).to(gradient.dtype)
     size = list(module.normalized_shape)
     if isinstance(module.weight, nn.Parameter):
         if isinstance(module, nn.LayerNorm):
@@ -502,26 +473,23 @@ def normalisation(call: Call, records: int, _room: Room, _space: Workspace) -> G
             normal = functional.rms_norm(inputs, size, eps=module.eps)
         yield module.weight, 0, normal.mul_(gradient).reshape(records, -1, *size).sum(1)
     if isinstance(getattr(module, "bias", None), nn.Parameter):
-        yield module.bias, 0, gradient.reshape(records, -1, *size).sum(1)  # type: ignore[misc]
+        yield module.bias, 0, gradient.reshape(records, -1, *size).sum(1)
 
 
 def group_normalisation(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
     """GroupNorm, whose scales and shifts are each record's own in the pass (``Recorder``)."""
     module = call.module
-    _batch(module, call.inputs[0], records)
+    _batch(call, records)
     for place, gradient in zip(call.places, call.gradients, strict=True):
         if gradient is not None:
-            yield (module.weight, module.bias)[place], 0, gradient  # type: ignore[misc]
+            yield (module.weight, module.bias)[place], 0, gradient
 
 
 def embedding(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
     """Embedding whose table is used elsewhere too: every record's gradient of the whole table."""
-    module, gradient = call.module, call.gradients[0]
-    if gradient is None:
-        return
-    assert isinstance(module, nn.Embedding)
-    tokens = _batch(module, call.inputs[0], records).reshape(records, -1)
-    gradient = gradient.reshape(records, -1, module.embedding_dim)
+    module = call.module
+    tokens = _batch(call, records).reshape(records, -1)
+    gradient = call.gradient.reshape(records, -1, module.embedding_dim)
     if module.padding_idx is not None:
         gradient = gradient.masked_fill((tokens == module.padding_idx)[:, :, None], 0.0)
     table = gradient.new_zeros(records, *module.weight.shape)
@@ -533,10 +501,12 @@ def rule_of(module: nn.Module) -> Rule:
     return by_torch_func if "forward" in vars(module) else _RULES.get(type(module), by_torch_func)
 
 
-def _batch(module: nn.Module, inputs: Tensor, records: int) -> Tensor:
+def _batch(call: Call, records: int, place: int = 0) -> Tensor:
+    inputs: Tensor = call.inputs[place]
     if len(inputs) != records:
+        kind = type(call.module).__name__
         raise InputError(
-            f"model: a {type(module).__name__} saw {len(inputs)} rows for {records} records; dimension 0 must be the record"
+            f"model: a {kind} saw {len(inputs)} rows for {records} records; dimension 0 must be the record"
         )
     return inputs
 

@@ -124,8 +124,7 @@ class Network:
 
     def mask(self, tensors: Mapping[str, Tensor]) -> Mask:
         """Return a mask over all parameters."""
-        mask: Mask = _mask(tensors)
-        return mask
+        return _mask(tensors)
 
     def build(self, seed: int | None) -> nn.Module:
         """See :func:`build`."""
@@ -190,8 +189,7 @@ class ModelSpec(Network):
 
     def build(self, seed: int | None) -> nn.Module:
         """See :func:`build`."""
-        model: nn.Module = _make(self.name.layers(self.features, self.classes), self.name.tanh, seed)
-        return model
+        return _make(self.name.layers(self.features, self.classes), self.name.tanh, seed)
 
 
 def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
@@ -284,8 +282,7 @@ def build(spec: Network, seed: int | None = None) -> nn.Module:
 def model_spec(model: str | OwnModel, dataset: Dataset) -> Network:
     """The network of that name, or of the user's own, for these records."""
     if not isinstance(model, str):
-        network: Network = _own_network(model, dataset)
-        return network
+        return _own_network(model, dataset)
     check_kind_takes(model, dataset)
     tables = dataset.input_tables
     spec = ModelSpec(resolve(model, dataset.input_shape, tables), dataset.features, dataset.classes)

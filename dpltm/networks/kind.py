@@ -13,10 +13,9 @@ other ones with a new layer in front (DPLTM, section 4.5).
 parameters on images of 28 x 28, channels last as stored. ``cnn:28x28x1:7,20,15`` has 7 filters, 20 filters and 15 units,
 as compaction leaves it.
 
-``latent`` is that of LATENT (Arachchige et al. 2019), after keras's examples and without dropout. For grey images:
-filters of 3 x 3, 32 and then 64, each layer with ReLU, a 2 x 2 maximum, 128 units. For several channels: twice two layers
-of filters of 3 x 3, 32 and 32, then 64 and 64, the first of each two padded, each two followed by a 2 x 2 maximum, then
-512 units. Three widths make the first, five the second.
+``latent`` is that of LATENT (Arachchige et al. 2019), after keras's examples and without dropout. For grey images, or three
+widths: filters of 3 x 3, 32 and then 64, a 2 x 2 maximum, 128 units. For several channels, or five widths: twice two layers
+of filters of 3 x 3, the first of each two padded, and a 2 x 2 maximum, then 512 units.
 
 ``embed`` is the network for film reviews of Bu, Dong, Long, Su (2020): a table of 10,000 words with vectors of 16
 numbers, their mean over all positions, then 16 units with ReLU. ``embed:10000:32,16`` has vectors of 32 numbers and 16
@@ -230,8 +229,7 @@ class NetworkName:
 
     def shapes(self, features: int, classes: int) -> dict[str, tuple[int, ...]]:
         """Return name and shape of every parameter, in order."""
-        shapes: dict[str, tuple[int, ...]] = _shapes_of(self.layers(features, classes))
-        return shapes
+        return _shapes_of(self.layers(features, classes))
 
 
 def _numbers(text: str, separator: str) -> tuple[int, ...]:
@@ -401,32 +399,25 @@ def _recurrent(name: NetworkName, features: int, classes: int) -> tuple[LayerSpe
     )
 
 
-LSTM = NetworkKind(
-    "lstm",
-    "One layer of long short-term memory, whose last state is classified.",
-    "Hochreiter and Schmidhuber 1997",
-    "lstm",
-    ("sequences", "texts"),
-    _recurrent,
-    {"STEPSxVALUES[:UNITS]": "128x9:32", "WORDS[:VECTOR,UNITS]": "10000:16,32"},
-    usual=lambda sizes: (32,) if len(sizes) == 2 else (16, 32),
-    no_tanh="the gates of lstm are bounded as they are",
-)
-GRU = replace(
-    LSTM,
-    name="gru",
-    help="One layer of gated recurrent units, whose last state is classified.",
-    source="Cho et al. 2014",
-    metavar="gru",
-    no_tanh="the gates of gru are bounded as they are",
-)
-RNN = replace(
-    LSTM,
-    name="rnn",
-    help="One layer of plain recurrent units, with tanh, whose last state is classified.",
-    source="Elman 1990",
-    metavar="rnn",
-    no_tanh="rnn has tanh as it is",
-)
+LSTM, GRU, RNN = (
+    NetworkKind(
+        name,
+        f"One layer of {units}, whose last state is classified.",
+        source,
+        name,
+        ("sequences", "texts"),
+        _recurrent,
+        {"STEPSxVALUES[:UNITS]": "128x9:32", "WORDS[:VECTOR,UNITS]": "10000:16,32"},
+        usual=lambda sizes: (32,) if len(sizes) == 2 else (16, 32),
+        no_tanh=no_tanh,
+    )
+    for name, units, source, no_tanh in (
+        (
+            "lstm", "long short-term memory", "Hochreiter and Schmidhuber 1997", "the gates of lstm are bounded as they are"
+        ),
+        ("gru", "gated recurrent units", "Cho et al. 2014", "the gates of gru are bounded as they are"),
+        ("rnn", "plain recurrent units, with tanh", "Elman 1990", "rnn has tanh as it is"),
+    )
+)  # fmt: skip
 
 KINDS = Registry[NetworkKind]("model", (MLP, CNN, LATENT, EMBED, EMBED_PAD, LSTM, GRU, RNN))

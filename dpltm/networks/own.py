@@ -69,14 +69,29 @@ class OwnModel:
     inputs: Callable[[Tensor], Any] | None = None
 
     def given_start(self, module: nn.Module) -> dict[str, Tensor] | None:
-        """Return the weights that take the place of a module's; None where none were given."""
+        """Return the weights that take the place of a module's, if any; InputError with everything that does not fit."""
         if self.start is None:
             return None
         weights: Mapping[Any, Any] = read_weights(self.start) if isinstance(self.start, Path) else self.start
         if not isinstance(weights, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
             raise InputError("start", weights, "a state dict, or the path of a safetensors file")
         where = str(self.start) if isinstance(self.start, Path) else "the state dict"
-        return _fitting(module, weights, where)
+        wanted = dict(module.named_parameters()) | persistent_buffers(module)
+        first = {id(value): name for name, value in module.named_parameters()}
+        aliases = {name: first[id(value)] for name, value in module.named_parameters(remove_duplicate=False)}
+        values = {aliases.get(name, name): value for name, value in weights.items()}
+        both = [(name, value, wanted[name]) for name, value in values.items() if name in wanted]
+        shapes = [(name, value.shape, other.shape) for name, value, other in both if value.shape != other.shape]
+        wrong = {
+            "missing": [name for name in wanted if name not in values],
+            "additional": [name for name in values if name not in wanted],
+            "of another shape": [f"{name} {tuple(shape)} for {tuple(other)}" for name, shape, other in shapes],
+            "not finite": [name for name, value, _ in both if not bool(value.isfinite().all())],
+        }
+        if any(wrong.values()):
+            problems = "; ".join(f"{what}: {', '.join(names)}" for what, names in wrong.items() if names)
+            raise InputError(f"`start`: {where} does not fit the network. {problems}")
+        return {name: value.detach().to("cpu", other.dtype, copy=True) for name, value, other in both}
 
     def provenance(self, module: nn.Module, again: Callable[[], nn.Module], has_start: bool) -> StartProvenance:
         """Return what the starting weights depend on; InputError where nobody said so and they are no random draw.
@@ -93,7 +108,9 @@ class OwnModel:
             )
         if declared is not None or self.start_lineage is not None:
             return cast(StartProvenance, declared or "lineage")
-        if handed_in or not _is_drawn(module, again()):
+        # drawn weights follow the seed: all but those of one value throughout, zeros and ones
+        pairs = () if handed_in else zip(module.parameters(), again().parameters(), strict=True)
+        if handed_in or any(_is_fixed(value.detach(), other.detach()) for value, other in pairs):
             raise InputError(
                 f"`start_provenance` is missing: say what the weights of {'`start`' if has_start else self.text} depend on:"
                 " data-free (drawn at random), public (public records alone); those of a run bring its lineage:"
@@ -178,45 +195,11 @@ def _described(code: Any) -> tuple[str, str | None]:
 
 
 def _matching(patterns: Iterable[str], names: Iterable[str], option: str, what: str) -> set[str]:
-    candidates, chosen = list(names), set[str]()
-    for pattern in patterns:
-        matches = {name for name in candidates if fnmatchcase(name, pattern)}
-        if not matches:
-            raise InputError(
-                f"`{option}`: no {what} has a name like {pattern!r:.80}{did_you_mean(pattern, candidates)}"
-            )
-        chosen |= matches
-    return chosen
-
-
-def _fitting(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
-    """Return the starting weights of a module among those given; InputError with everything that does not fit."""
-    wanted = dict(module.named_parameters()) | persistent_buffers(module)
-    first = {id(value): name for name, value in module.named_parameters()}
-    aliases = {name: first[id(value)] for name, value in module.named_parameters(remove_duplicate=False)}
-    values = {aliases.get(name, name): value for name, value in weights.items()}
-    wrong = {
-        "missing": [name for name in wanted if name not in values],
-        "additional": [name for name in values if name not in wanted],
-        "of another shape": [
-            f"{name} {tuple(value.shape)} for {tuple(wanted[name].shape)}"
-            for name, value in values.items()
-            if name in wanted and value.shape != wanted[name].shape
-        ],
-    }
-    if any(wrong.values()):
-        problems = "; ".join(f"{what}: {', '.join(names)}" for what, names in wrong.items() if names)
-        raise InputError(f"`start`: {where} does not fit the network. {problems}")
-    for name, value in values.items():
-        if value.is_floating_point() and not bool(value.isfinite().all()):
-            raise InputError(f"`start`: {name} of {where} holds a weight that is not finite")
-    return {name: value.detach().to("cpu", wanted[name].dtype, copy=True) for name, value in values.items()}
-
-
-def _is_drawn(module: nn.Module, again: nn.Module) -> bool:
-    """Tell whether the weights follow the seed: all but those of one value throughout, zeros and ones."""
-    other = dict(again.named_parameters())
-    return not any(_is_fixed(value.detach(), other[name].detach()) for name, value in module.named_parameters())
+    candidates = list(names)
+    matches = {pattern: {name for name in candidates if fnmatchcase(name, pattern)} for pattern in patterns}
+    for pattern in (pattern for pattern, chosen in matches.items() if not chosen):
+        raise InputError(f"`{option}`: no {what} has a name like {pattern!r:.80}{did_you_mean(pattern, candidates)}")
+    return set().union(*matches.values())
 
 
 ALIKE_BY_CHANCE = 2.0**-20

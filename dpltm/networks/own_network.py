@@ -31,21 +31,9 @@ from dpltm.networks.own import OwnModel, check_module, copied, loaded_code, own_
 from dpltm.networks.state import evaluating, put, states_of, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
+from dpltm.records import made_up as trials
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import InputPart, Parts
-from dpltm.records.made_up import (
-    Decides,
-    Mixes,
-    Sight,
-    Sights,
-    Trial,
-    alone,
-    constant,
-    fractions,
-    padded,
-    padding_rows,
-    tokens_of,
-)  # fmt: skip
 from dpltm.records.scaling import MAX_CHANNELS
 from dpltm.records.scaling import prepare as scaled
 from dpltm.records.split import Arrays, LabelForm
@@ -152,7 +140,7 @@ class OwnNetwork(Layout):
     def made_up(self, records: int = RECORDS) -> Tensor:
         """Return made-up records, ``(records, features)``: fractions of multiples of the golden ratio, or
         positions."""
-        parts = fractions(records, self.features)
+        parts = trials.fractions(records, self.features)
         if self.tables:
             sizes = torch.tensor(self.tables, dtype=torch.float64).repeat(self.features)[: self.features]
             parts = (parts * sizes).floor()
@@ -195,8 +183,10 @@ class OwnNetwork(Layout):
         _check_same(buffers_of(module), self.buffers, model.text, "buffer")
         built = network.build(0)
         put(built, values)
-        assert self.outputs is not None
-        if not _close(_Trial(network, built).passed(), self.outputs, AGREE):
+        outputs, kept = _Trial(network, built).passed(), self.outputs
+        assert kept is not None
+        largest = max(float(kept.abs().max()), 1e-30)
+        if outputs.shape != kept.shape or not torch.allclose(outputs, kept, rtol=0, atol=AGREE * largest):
             raise InputError(
                 f"`model`: {model.text} has the same parameters, but computes something else with them: it is another"
                 " network than the one that this was made with"
@@ -297,21 +287,24 @@ class _Trial:
         network, model = self._network, self._model
         x = network.made_up(rows).to(next(model.parameters()).device)
 
-        def sees(x: Tensor) -> Sights:
-            return [Sight("the outputs", model(x))]
+        def sees(x: Tensor) -> trials.Sights:
+            return [trials.Sight("the outputs", model(x))]
 
-        def own(x: Tensor) -> Sights:
-            return [Sight("the outputs", output) for output in alone(lambda row: [model(row)], x, model=model)]
+        def own(x: Tensor) -> trials.Sights:
+            return [
+                trials.Sight("the outputs", output)
+                for output in trials.alone(lambda row: [model(row)], x, model=model)
+            ]
 
         pairs = [((short,), (long,)) for short, long in self._padded(x, fillings)]
-        ways = [(0, row, True) for row in (1 - x[0], *constant(x[0]), *(short[0][1] for short, _ in pairs))]
-        trial = Trial(sees, own, {0: 0}, ways, pairs, () if fillings is None else pairs)
+        ways = [(0, row, True) for row in (1 - x[0], *trials.constant(x[0]), *(short[0][1] for short, _ in pairs))]
+        trial = trials.Trial(sees, own, {0: 0}, ways, pairs, () if fillings is None else pairs)
         with torch.no_grad(), evaluating(model), seeded(0):
             try:
                 trial.run([*model.modules()], x)
-            except Decides as error:
+            except trials.Decides as error:
                 raise InputError(f"`model`: {network.text}: {error}") from None
-            except Mixes:
+            except trials.Mixes:
                 raise InputError(
                     f"`model`: what {network.text} gives for a record depends on the others in the batch: no bound would"
                     " hold; leave out whatever averages or compares over records, or takes another dimension than 0 for the"
@@ -321,10 +314,10 @@ class _Trial:
     def _padded(self, x: Tensor, fillings: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield batches of short records, and each with a long one among them; all parts are short together."""
         parts = self._network.stored(x)
-        declared = tokens_of(self._model)
+        declared = trials.tokens_of(self._model)
         fills = [None] * len(parts) if fillings is None else self._network.stored(fillings)
         ways = [
-            list(padded(part, () if part.is_floating_point() else declared, fill)) or [(part, part)]
+            list(trials.padded(part, () if part.is_floating_point() else declared, fill)) or [(part, part)]
             for part, fill in zip(parts, fills, strict=True)
         ]
         for number in range(max(map(len, ways))):
@@ -347,33 +340,30 @@ class _Trial:
             raise InputError(f"`model`: {network.text} gives outputs that are not finite for made-up records")
 
     def _check_functions(self) -> None:
-        outputs = self._outputs
-        labels = self._labels()
+        outputs, labels = self._outputs, self._labels()
         for name, function in (("loss", self._network.loss), ("score", self._network.score)):
             if function is None:
                 continue
+            states = states_of(function)
             try:
                 values = function(outputs, labels)
+                varies = name == "score" and (self._varies(function, labels) or states != states_of(function))
             except Exception as error:  # the user's own code
                 raise CodeError(f"`{name}`: fails on {RECORDS} made-up records: {first_line(error)}") from error
-            shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-            if shape != (RECORDS,):
+            if tuple(values.shape) != (RECORDS,):
                 raise InputError(
-                    f"`{name}`: gives {shape} for outputs {tuple(outputs.shape)} and labels {tuple(labels.shape)} of"
-                    f" {RECORDS} records; give one value a record (reduction='none')"
+                    f"`{name}`: gives {tuple(values.shape)} for outputs {tuple(outputs.shape)} and labels"
+                    f" {tuple(labels.shape)} of {RECORDS} records; give one value a record (reduction='none')"
                 )
-            if name == "score":
-                self._check_score(function, labels, values)
-
-    def _check_score(self, score: Batch, labels: Tensor, values: Tensor) -> None:
-        if not bool(((values >= 0) & (values <= 1)).all()):
-            raise InputError("`score`: gives values outside [0, 1] for made-up records; scale them by public numbers")
-        states = states_of(score)
-        if self._varies(score, labels) or states != states_of(score):
-            raise InputError(
-                "`score`: gives another value for the same record, or draws at random, so that a record more moves those"
-                " of others; let it follow from the outputs and the label of one record alone"
-            )
+            if name == "score" and not bool(((values >= 0) & (values <= 1)).all()):
+                raise InputError(
+                    "`score`: gives values outside [0, 1] for made-up records; scale them by public numbers"
+                )
+            if varies:
+                raise InputError(
+                    "`score`: gives another value for the same record, or draws at random, so that a record more moves"
+                    " those of others; let it follow from the outputs and the label of one record alone"
+                )
 
     def _varies(self, score: Batch, labels: Tensor) -> bool:
         """Tell whether a score of one record, also of outputs that are all equal, depends on what was scored before, or
@@ -383,10 +373,7 @@ class _Trial:
         scores, drawn = list[list[bytes]](), list[bool]()
         for order in (rows, rows[::-1], rows):
             before = drawn_so_far()
-            try:
-                values = [score(*row).detach().cpu().double().numpy().tobytes() for row in order]
-            except Exception as error:  # the user's own code
-                raise CodeError(f"`score`: fails on a made-up record: {first_line(error)}") from error
+            values = [score(*row).detach().cpu().double().numpy().tobytes() for row in order]
             scores.append(values if order is rows else values[::-1])
             drawn.append(drawn_so_far() != before)
         return scores[0] != scores[1] or scores[0] != scores[2] or all(drawn)
@@ -396,7 +383,7 @@ class _Trial:
         form = self._network.labels
         if form is None:
             return torch.arange(RECORDS) % self._network.classes
-        parts = fractions(RECORDS, math.prod(form.shape)).view(RECORDS, *form.shape)
+        parts = trials.fractions(RECORDS, math.prod(form.shape)).view(RECORDS, *form.shape)
         return parts.float() if form.dtype == "float32" else (2 * parts).long()
 
 
@@ -411,7 +398,7 @@ def check_scored_rows(network: Network, bounds: tuple[float, float], rows: int =
     """Refuse a network of the user's own that mixes records where so many private ones are scored at once, or on padding as
     it is scaled, before that is paid for; with so many ``rows``, or as many as ``evaluation.scored_rows`` says."""
     if isinstance(network, OwnNetwork) and network.own is not None:
-        stored = padding_rows(torch.zeros(1, network.features)).numpy()
+        stored = trials.padding_rows(torch.zeros(1, network.features)).numpy()
         fillings = torch.from_numpy(scaled(stored, bounds, network.tables, network.parts))
         model = network.build(0)
         _Trial(network, model).check_apart(rows or scored_rows(model, network.made_up(1)), fillings)
@@ -526,29 +513,11 @@ def _kept(outputs: Tensor) -> Tensor:
     return flat[:, :: -(-flat.shape[1] // MOST_OUTPUTS)].contiguous()
 
 
-def _close(values: Tensor, wanted: Tensor, share: float) -> bool:
-    """Tell whether no value is farther off than so much of the largest; NaN is."""
-    largest = max(float(wanted.abs().max()), 1e-30)
-    return values.shape == wanted.shape and float((values - wanted).abs().max()) <= share * largest
-
-
 @torch.no_grad()
 def _run(network: OwnNetwork, model: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
     """Outputs in evaluation mode, whatever is drawn at random by a seed; CodeError where the module fails."""
-    x = x.to(next(model.parameters()).device)
     with evaluating(model), seeded(seed):
-        try:
-            outputs = model(x)
-        except InputError:
-            raise
-        except Exception as error:  # the user's own code
-            arguments = _shaped(network, x[:1])
-            shapes = {name: tuple(part.shape[1:]) for name, part in arguments.items()} if network.parts else ""
-            raise CodeError(
-                f"`model`: {network.text} fails on made-up records of shape {shapes or tuple(arguments.shape[1:])}:"
-                f" {first_line(error)}; `inputs` makes other arguments of them"
-            ) from error
-    return outputs.cpu()
+        return computed(model, x.to(next(model.parameters()).device), network.text, _shaped(network, x[:1])).cpu()
 
 
 def _forms(network: OwnNetwork) -> tuple[Form, ...]:
@@ -589,10 +558,10 @@ def _adapted(module: nn.Module, network: OwnNetwork) -> nn.Module:
         if inputs is not None:
             arguments = inputs(arguments)
         if isinstance(arguments, Mapping):
-            return _logits(base.forward(self, **arguments), network.text)
-        return _logits(
-            base.forward(self, *(arguments if isinstance(arguments, tuple) else (arguments,))), network.text
-        )
+            outputs = base.forward(self, **arguments)
+        else:
+            outputs = base.forward(self, *(arguments if isinstance(arguments, tuple) else (arguments,)))
+        return _logits(outputs, network.text)
 
     adapted = types.new_class(base.__name__, (base,))
     adapted.forward = forward  # type: ignore[attr-defined]
@@ -601,13 +570,20 @@ def _adapted(module: nn.Module, network: OwnNetwork) -> nn.Module:
     return module
 
 
-def computed(module: nn.Module, arguments: Any, text: str) -> Tensor:
-    """Return what a module of the user's gives for its arguments; CodeError where it fails, InputError for no tensor."""
+def computed(module: nn.Module, x: Tensor, text: str, shaped: Tensor | Mapping[str, Tensor] | None = None) -> Tensor:
+    """Return what a module gives for records, ``shaped`` as they reach its code; CodeError where that fails, InputError for
+    no tensor."""
     try:
-        outputs = module(arguments)
+        return _logits(module(x), text)
+    except InputError:
+        raise
     except Exception as error:  # the user's own code
-        raise CodeError(f"`model`: {text} fails on made-up records: {first_line(error)}") from error
-    return _logits(outputs, text)
+        parts = shaped if isinstance(shaped, Mapping) else {"": x if shaped is None else shaped}
+        shapes = ", ".join(f"{name} {tuple(part.shape[1:])}".strip() for name, part in parts.items())
+        raise CodeError(
+            f"`model`: {text} fails on made-up records of shape {shapes}: {first_line(error)}; `inputs` makes other"
+            " arguments of them"
+        ) from error
 
 
 def _logits(outputs: Any, text: str) -> Tensor:

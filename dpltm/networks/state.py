@@ -72,14 +72,12 @@ HIDDEN = OF_PYTORCH | {*dir(nn.Module)}
 
 def check_names(model: nn.Module, where: str) -> None:
     """Raise InputError for a layer with the name of what every module of PyTorch has."""
-    waiting, met = [model], set[int]()
-    while waiting:
-        part = waiting.pop()
-        met.add(id(part))
-        modules = vars(part).get("_modules", {"_modules": None})
-        if reserved := sorted(HIDDEN & modules.keys()):
-            raise InputError(f"{where} has a layer named `{reserved[0]}`, which PyTorch needs for itself; rename it")
-        waiting += [child for child in modules.values() if child is not None and id(child) not in met]
+    modules = vars(model).get("_modules", {"_modules": None})
+    if reserved := sorted(HIDDEN & modules.keys()):
+        raise InputError(f"{where} has a layer named `{reserved[0]}`, which PyTorch needs for itself; rename it")
+    for child in modules.values():
+        if child is not None:
+            check_names(child, where)
 
 
 _OWN = {*OF_PYTORCH, "_flat_weights", "_flat_weight_refs"}

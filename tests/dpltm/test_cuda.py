@@ -101,7 +101,7 @@ def test_a_compiled_filter_gives_what_it_gives_uncompiled(monkeypatch: pytest.Mo
     plain, compiled = (RecordGradients(model, mask, cross_entropy, compile=compile) for compile in (False, True))
     expected = plain.filtered_sum(x, y, filter).values
     torch.testing.assert_close(compiled.filtered_sum(x, y, filter).values, expected, rtol=1e-5, atol=1e-5)
-    assert all(layer._compile for layer, _ in compiled._plan.layers)
+    assert all(layer._compile for layer in compiled._plan.layers)
 
 
 def test_a_wide_network_is_not_taken_for_one_that_mixes_records() -> None:

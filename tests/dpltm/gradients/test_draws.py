@@ -12,7 +12,7 @@ from torch.nn import functional
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients, draws
 from dpltm.gradients.draws import STEP, Draws, blocks, mixed
-from gradient_cases import Applied, checked, cross_entropy
+from gradient_cases import Applied, checked, cross_entropy, dot
 
 pytestmark = pytest.mark.parametrize("_products", ["dense"], indirect=True)
 
@@ -105,10 +105,6 @@ def test_gradients_are_those_of_the_masks_that_were_drawn():
 
 
 # --- neighbours ---
-
-
-def dot(outputs: Tensor, labels: Tensor) -> Tensor:
-    return (outputs * labels).sum(1)
 
 
 def moved(gradients: RecordGradients, x: Tensor, y: Tensor, keys: Tensor, record: int, clip: float = 0.01) -> float:

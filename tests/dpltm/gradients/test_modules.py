@@ -82,7 +82,7 @@ def check(
 def check_both(make: Callable[[], nn.Module], x: Tensor, seed: int, layers: list[list[str]] | None = None) -> None:
     """With dense products, and with sparse ones too where a layer takes products."""
     gradients = check(make(), x, seed, layers=layers, sparse=False)
-    if any(isinstance(layer, LinearLayer) for layer, _ in gradients._plan.layers):
+    if any(isinstance(layer, LinearLayer) for layer in gradients._plan.layers):
         check(make(), x, seed, layers=layers, sparse=True)
 
 
@@ -202,7 +202,7 @@ def test_embedding(make, positions, batch, drawn, size, padding, sparse, seed):
     """Few tokens, so that records repeat theirs; one token, a row or a table of tokens a record."""
     tokens = tokens_of(seed, size, batch, *(drawn if positions is None else positions))
     gradients = check(make(size, padding), tokens, seed, sparse=sparse)
-    assert isinstance(gradients._plan.layers[0][0], EmbeddingLayer) == (make is looked_up)
+    assert isinstance(gradients._plan.layers[0], EmbeddingLayer) == (make is looked_up)
 
 
 def placed(put: Callable[[Tensor, Tensor], Tensor]) -> nn.Module:

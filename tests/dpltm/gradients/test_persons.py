@@ -140,12 +140,8 @@ def test_weighted_sums_are_those_of_the_naive_loop(name: str) -> None:
     engine = RecordGradients(model, mask, cross_entropy)
     size = norm(torch.cat(list(rows.values()), 1)) / math.sqrt(len(x))
     for filter in filters_for(size):
-        each = [
-            naive_sum(
-                {key: value[at : at + 1] for key, value in rows.items()}, filter, engine.rounding, own_layers(model)
-            )
-            for at in range(len(x))
-        ]
+        single = [{key: value[at : at + 1] for key, value in rows.items()} for at in range(len(x))]
+        each = [naive_sum(row, filter, engine.rounding, own_layers(model)) for row in single]
         expected = (torch.stack(each) * TABLE[y][:, None]).sum(0)
         found = engine.filtered_sum(x, y, filter, weights=TABLE[y]).values
         assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6 * norm(expected)), str(filter)
@@ -154,13 +150,7 @@ def test_weighted_sums_are_those_of_the_naive_loop(name: str) -> None:
             assert torch.allclose(found, expected * ROUNDING, rtol=1e-4, atol=1e-5 * norm(expected)), str(filter)
 
 
-FILTERS: list[Filter] = [
-    Clip(0.7),
-    PerLayerClip(0.7),
-    Tanh(0.5, 0.2),
-    Sigmoid(0.5, 0.2),
-    Tanh(1.0, 0.3, None, Clip(0.4)),
-]
+FILTERS = [Clip(0.7), PerLayerClip(0.7), Tanh(0.5, 0.2), Sigmoid(0.5, 0.2), Tanh(1.0, 0.3, None, Clip(0.4))]
 
 
 @given(
@@ -202,11 +192,7 @@ def test_weights_from_numbers_and_from_shares() -> None:
 @pytest.mark.parametrize(
     ("given", "shares", "said"),
     [
-        (
-            "balanced",
-            None,
-            "`class_weight`: balanced needs public shares of the classes, such as `class_shares` 0.83,0.17",
-        ),
+        ("balanced", None, "`class_weight`: balanced needs public shares of the classes, such as `class_shares` 0.83"),
         ("1,2", "0.5,0.5", "`class_shares`: only with `class_weight` balanced"),
         ("1,2,3", None, "`class_weight`: 3 numbers for 2 classes; give one for each, in their order"),
         ("balanced", "1", "`class_shares`: 1 numbers for 2 classes"),
@@ -246,10 +232,8 @@ def test_the_weight_of_a_person_has_the_same_bits_beside_any_others() -> None:
     slots = torch.full((len(people), 64), ABSENT)
     for row, labels in zip(slots, people, strict=True):
         row[: len(labels)] = labels
-    exact = torch.tensor(
-        [float(Fraction(sum(steps[label] for label in y.tolist()), len(y) * 2**40)) for y in people],
-        dtype=torch.float64,
-    )
+    means = [float(Fraction(sum(steps[label] for label in y.tolist()), len(y) * 2**40)) for y in people]
+    exact = torch.tensor(means, dtype=torch.float64)
     for count in range(1, len(people) + 1):
         assert torch.equal(weights_of(slots[:count], weights), exact[:count])
         assert torch.equal(weights_of(torch.cat(people[:count]), weights, sizes[:count]), exact[:count])

@@ -398,7 +398,7 @@ def test_the_plan_does_not_depend_on_values(value):
         plan = checked(model, loss, torch.full((9, 3), fill), torch.full((9,), fill))._plan
         plans.append(
             (
-                [type(layer) for layer, _ in plan.layers],
+                [type(layer) for layer in plan.layers],
                 plan.probe.copy,
                 plan.by_torch_func,
                 plan.kept,

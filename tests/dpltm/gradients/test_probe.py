@@ -909,17 +909,6 @@ def test_networks_that_are_tried_by_replacing_records(name):
     assert said.startswith("model or loss: what one record gives depends on the rest of the batch")
 
 
-def longest_alone(self: Applied, x: Tensor) -> Tensor:
-    """Words up to the last that is there in any record, as code that saves time has it."""
-    there = (x != 0).any(0).nonzero()
-    return self.out(self.table(x[:, : int(there.max()) + 1 if len(there) else 1]).mean(1))
-
-
-def test_cutting_to_the_longest_record_is_refused():
-    parts = {"table": nn.Embedding(9, 8), "out": nn.Linear(8, 3)}
-    assert decides(refusal(Applied(longest_alone, **parts), cross_entropy, WORDS, LABELS))
-
-
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "num_labels": 3}
 READERS = {"vocab_size": 50, "max_position_embeddings": 16}
 GPT = {"vocab_size": 50, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}

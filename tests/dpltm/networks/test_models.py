@@ -62,14 +62,8 @@ def test_as_many_parameters_as_where_they_come_from():
         *(("mlp", 4), ("mlp:3,1,9,2", 9), ("mlp:project6,5", 4), ("mlp:project6", 4), ("mlp-tanh:project8,30", 64)),
         *(("cnn:14x14x1", 196), ("cnn:16x30x2:1,6,3", 960), ("cnn-tanh:28x28x1:3,4,5", 784)),
         *(("embed:50", 7), ("embed-tanh:50:8,5,4", 7), ("embed-pad:50:8,5,4", 7), ("embed-pad-tanh:50", 7)),
-        *(
-            ("lstm:5x3", 15),
-            ("lstm:5x3:7", 15),
-            ("lstm:50", 7),
-            ("gru:50:8,5", 7),
-            ("gru:1x1:1", 1),
-            ("rnn:5x3:7", 15),
-        ),
+        *(("lstm:5x3", 15), ("lstm:5x3:7", 15), ("lstm:50", 7)),
+        *(("gru:50:8,5", 7), ("gru:1x1:1", 1), ("rnn:5x3:7", 15)),
         *(("latent:6x9x1", 54), ("latent:10x13x3:3,4,5", 390), ("latent-tanh:10x13x1:3,4,5,6,7", 130)),
     ],
 )

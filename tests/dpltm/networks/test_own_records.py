@@ -88,6 +88,7 @@ def test_whole_numbers_in_one_dimension_are_classes_and_so_are_floats_where_clas
 
 
 X, Y = SEVERAL.records(60, 0)
+ROWS = np.arange(60, dtype=float)[:, None]
 LOSS = "`loss=` is missing: float32 labels of shape (3,) are no class numbers; give, in Python, a function"
 SCORE = "`score=` is missing: float32 labels of shape (3,) are no class numbers, so "
 
@@ -106,24 +107,14 @@ SCORE = "`score=` is missing: float32 labels of shape (3,) are no class numbers,
             "`loss`: gives () for outputs (8, 3) and labels (8, 3) of 8 records; give one value a record",
         ),
         ("mlp:8", Y, {}, "give one number a record; declare the public range of a number to be predicted"),
-        (OneQuantity, ONE.records(60, 0)[1], {}, "number the classes from 0 to K-1"),
-        (
-            "mlp:8",
-            Y,
-            SEVERAL.settings,
-            "`ticket`: mlp:8 has one output a class, not float32 labels of shape (3,); give a",
-        ),
+        (OneQuantity, ONE.records(60, 0)[1], {}, "number classes 0 to K-1"),
+        ("mlp:8", Y, SEVERAL.settings, "`ticket`: mlp:8 has one output a class, not float32 labels of shape (3,)"),
         (HandMade, Y, {**SEVERAL.settings, "class_weight": "1,1,1"}, "`class_weight`: is for classes"),
         (HandMade, Y, {**SEVERAL.settings, "metric": "auc"}, "`metric`: the `score` of the network"),
         (HandMade, Y, {**SEVERAL.settings, "units": np.arange(60)}, "`units`: a person's labels"),
         *(
-            (
-                HandMade,
-                np.where(np.arange(60)[:, None] == 7, np.float64(bad), Y),
-                SEVERAL.settings,
-                "not finite in float32, at record 7",
-            )
-            for bad in (np.nan, 1e300)
+            (HandMade, np.where(ROWS == 7, bad, Y), SEVERAL.settings, "not finite in float32, at record 7")
+            for bad in np.array([np.nan, 1e300])
         ),
     ],
 )
