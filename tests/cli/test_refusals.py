@@ -104,7 +104,6 @@ nothing to compact:                   | tickets compact pub@0 --out new
 x.txt: not a picture                  | compare r pub --plot x.txt
 l: made under local privacy           | report l
 RUN: name at least two runs           | compare r
-RUN: name at least two runs           | compare r r
 pub: no run there                     | compare r pub
 pub: no run there                     | privacy check pub
 r/model.safetensors: not a text       | privacy check r/model.safetensors
