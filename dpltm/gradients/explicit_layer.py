@@ -45,9 +45,8 @@ class ExplicitLayer(ExplicitGradients):
         self.names = tuple(name for name in live_mask if name in indices)
         self.sizes = tuple(len(indices[name]) for name in self.names)
         # where to find live coordinates in their own order; None where values are in it
-        self._order = {
-            name: None if _in_order(index.argsort()) else index.argsort() for name, index in indices.items()
-        }
+        orders = {name: index.argsort() for name, index in indices.items()}
+        self._order = {name: None if _in_order(order) else order for name, order in orders.items()}
         self._like = trained[0][1]
         self._space = Workspace()
         self.release()

@@ -91,9 +91,7 @@ def check_model(model: nn.Module) -> None:
                 " handle, and change `grad` behind backward, or give a mask"
             )
         if value.dtype not in (torch.float32, torch.float64) or len(dtypes) > 1:
-            raise InputError(
-                f"model: {name} is of {value.dtype}; the bound is proven for float32 alone, or float64 alone"
-            )
+            raise InputError(f"model: {name} is of {value.dtype}; use float32 for all parameters, or float64 for all")
     if not any(value.requires_grad for value in model.parameters()):
         raise InputError("model: every parameter is frozen (requires_grad=False), so there is nothing to train")
 

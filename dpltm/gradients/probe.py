@@ -421,9 +421,7 @@ class Probe:
             before = drawn_so_far(x)
             self._pass(x, y, self.draws(x))
         if before != drawn_so_far(x):
-            raise InputError(
-                f"model: draws random numbers that are not a record's own, where PyTorch does not show it; {REMEDY}"
-            )
+            raise InputError(f"model: draws numbers that are not a record's own, unseen by torch; {REMEDY}")
 
     def _along(self) -> dict[int, int]:
         """Dimension of records by number in what is seen: the one that is as long as the batch, whatever its length. Refuse
@@ -441,9 +439,7 @@ class Probe:
         except trials.Mixes:
             same = False
         if not same:
-            raise InputError(
-                "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
-            )
+            raise InputError("model: gives another answer to the same records; does it keep a state, or draw unseen?")
         return along
 
 

@@ -156,9 +156,8 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
         else:
             along.append(_forward(kind, along[-1], [start[layer] for start in starts], directions))
     wanted = time_first(arrived[0]) if 0 in arrived else zero.expand(along[-1].shape)
-    ends = [
-        arrived[place].to(zero.dtype).reshape(shape) if place in arrived else zero.expand(shape) for place in (1, 2)
-    ]
+    none = zero.expand(shape)
+    ends = [arrived[place].to(dtype).reshape(shape) if place in arrived else none for place in (1, 2)]
     if not sequence:  # a cell gives no last hidden state beside its only one
         ends.reverse()
     for layer in reversed(range(len(layers))):
@@ -505,9 +504,7 @@ def _batch(call: Call, records: int, place: int = 0) -> Tensor:
     inputs: Tensor = call.inputs[place]
     if len(inputs) != records:
         kind = type(call.module).__name__
-        raise InputError(
-            f"model: a {kind} saw {len(inputs)} rows for {records} records; dimension 0 must be the record"
-        )
+        raise InputError(f"model: a {kind} saw {len(inputs)} rows, not {records}; dimension 0 must be the record")
     return inputs
 
 

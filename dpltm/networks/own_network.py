@@ -98,9 +98,8 @@ class OwnNetwork(Layout):
             return self
         frozen = tuple(name for name in self.parameter_shapes if name in (*self.frozen, *other.frozen))
         weights = tuple(name for name in self.parameter_shapes if name in other.prunable and name not in frozen)
-        start: StartProvenance = max(
-            self.start_provenance, other.start_provenance, key=get_args(StartProvenance).index
-        )
+        rank = get_args(StartProvenance).index
+        start: StartProvenance = max(self.start_provenance, other.start_provenance, key=rank)
         return replace(self, frozen=frozen, prunable=weights, start_provenance=start)
 
     def check_code(self, label: str) -> None:
@@ -221,9 +220,7 @@ def for_records(model: OwnModel, dataset: Dataset) -> OwnNetwork:
     draft = _laid_out(draft, module)
     first, second = weights_of(module), weights_of(draft.new_module(0))
     if [*first] != [*second] or not all(torch.equal(value, second[name]) for name, value in first.items()):
-        raise InputError(
-            f"`model`: {text} gives another network, or other weights, under the same seed; draw by torch's generator alone"
-        )
+        raise InputError(f"`model`: {text} gives another network, or weights, for the same seed; draw by torch")
     start = model.given_start(module)
     provenance = model.provenance(module, lambda: draft.new_module(1), has_start=start is not None)
     lineage = model.start_lineage or NO_LINEAGE
@@ -628,7 +625,6 @@ def _part(values: Tensor, part: InputPart) -> Tensor:
     return words.to(_TYPES.get(part.dtype, torch.int64))
 
 
-_TYPES = {name: getattr(torch, name) for name in ("bool", "uint8", "int8", "int16", "int32")} | dict.fromkeys(
-    ("float16", "float32", "float64"), torch.float32
-)
+_TYPES = {name: getattr(torch, name) for name in ("bool", "uint8", "int8", "int16", "int32", "float32")}
+_TYPES |= {"float16": torch.float32, "float64": torch.float32}
 """Types in which whole numbers reach a module; int64 for all others."""

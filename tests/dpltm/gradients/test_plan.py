@@ -51,7 +51,7 @@ BATCH_NORM = (
     "1.1 is a batch normalisation: it mixes records, and no bound would hold; put nn.GroupNorm in its place, or call eval()"
     " on it where it has running statistics"
 )
-HALF = "is of {}; the bound is proven for float32 alone, or float64 alone"
+HALF = "is of {}; use float32 for all parameters, or float64 for all"
 FROZEN = "every parameter is frozen (requires_grad=False), so there is nothing to train"
 HOOK = (
     "weight has a hook on its gradient, which no record's gradient goes through; remove() it by its handle, and change"
