@@ -142,10 +142,7 @@ class Draws(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded not in operation.tags or _is_still(operation, args, kwargs):
             return operation(*args, **kwargs)
         if self._over:
-            raise CannotDraw(
-                "draws random numbers in the backward pass; leave out hooks that draw, and torch.utils.checkpoint around"
-                " what draws"
-            )
+            raise CannotDraw("draws in the backward pass; leave out hooks that draw, and checkpoints of what draws")
         law = _LAWS.get(operation)
         if law is None:
             raise CannotDraw(

@@ -164,8 +164,7 @@ class RecordGradients:
             self._plan = None
             if [(id(value), value.requires_grad) for value in self._model.parameters()] != self._trained:
                 raise InputError(
-                    "model: its parameters, or which of them are trained (requires_grad), are not those that it had at"
-                    " first; set that back, or begin anew with this model"
+                    "model: its parameters, or which are trained (requires_grad), changed; begin anew with it"
                 )
             check_model(self._model)
             began = time.process_time()

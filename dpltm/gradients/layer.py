@@ -138,10 +138,8 @@ class Recorder:
         gradients = iter(torch.autograd.grad(total, outputs, allow_unused=True) if outputs else ())
         for call in self.calls:
             if call.overwritten():
-                raise InputError(
-                    f"model: an in-place operation overwrites what a {type(call.module).__name__} saw or gave;"
-                    " leave inplace=True out"
-                )
+                kind = type(call.module).__name__
+                raise InputError(f"model: what a {kind} saw or gave is overwritten in place; leave inplace=True out")
             call.gradients = [next(gradients) for _ in call.outputs]
 
 

@@ -87,8 +87,7 @@ def check_model(model: nn.Module) -> None:
             raise InputError(f"model: {name} is on {value.device.type}; use the processor (cpu) or a GPU (cuda)")
         if value.requires_grad and hooks_of(value):
             raise InputError(
-                f"model: {name} has a hook on its gradient, which no record's gradient goes through; remove() it by its"
-                " handle, and change `grad` behind backward, or give a mask"
+                f"model: {name} has a hook on its gradient, unseen by records' own; remove it, or give a mask"
             )
         if value.dtype not in (torch.float32, torch.float64) or len(dtypes) > 1:
             raise InputError(f"model: {name} is of {value.dtype}; use float32 for all parameters, or float64 for all")

@@ -298,10 +298,7 @@ class Probe:
             self.seen(*self.made_up.batch(records), draws=draws)
         axes = [_grown(short, long) for short, long in zip(pair[0].shapes, pair[1].shapes, strict=False)]
         if None in axes or len(pair[0].shapes) != len(pair[1].shapes):
-            raise InputError(
-                "model: draws random numbers of another shape where there is a record more; draw for each alone, or"
-                f" {REMEDY}"
-            )
+            raise InputError(f"model: draws another shape for a record more; draw for each alone, or {REMEDY}")
         return replace(self, axes=tuple(axis for axis in axes if axis))
 
     def _watched(self) -> Probe:

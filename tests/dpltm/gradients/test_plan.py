@@ -53,10 +53,7 @@ BATCH_NORM = (
 )
 HALF = "is of {}; use float32 for all parameters, or float64 for all"
 FROZEN = "every parameter is frozen (requires_grad=False), so there is nothing to train"
-HOOK = (
-    "weight has a hook on its gradient, which no record's gradient goes through; remove() it by its handle, and change"
-    " `grad` behind backward, or give a mask"
-)
+HOOK = "weight has a hook on its gradient, unseen by records' own; remove it, or give a mask"
 COMPILED = "is compiled, which hides its layers; give the module itself"
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "BatchNorm1d": (lambda: inside(nn.BatchNorm1d(4)), BATCH_NORM),
@@ -468,7 +465,7 @@ class Switched(nn.Sequential):
         return super().forward(mixing(x) if mixes else x)
 
 
-ANOTHER = "are not those that it had at first; set that back, or begin anew with this model"
+ANOTHER = "its parameters, or which are trained (requires_grad), changed; begin anew with it"
 CHANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "another module": (
         lambda model: setattr(model, "1", nn.BatchNorm1d(5, affine=False, track_running_stats=False)), "batch normalisation"

@@ -40,8 +40,7 @@ NO_LAW = (
     " or torch.bernoulli, or " + OFF
 )
 BACKWARD = (
-    "model: the loss, or a hook, draws random numbers in the backward pass; leave out hooks that draw, and"
-    " torch.utils.checkpoint around what draws"
+    "model: the loss, or a hook, draws in the backward pass; leave out hooks that draw, and checkpoints of what draws"
 )
 KERNEL = (
     "model: {} drops out between its layers, in one kernel that keeps the draws to itself; use modules of one layer with"
