@@ -420,9 +420,7 @@ class RecordGradients:
         self._try(self.pass_rows)
         assert self._plan is not None
         narrow = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
-        kernels = (
-            self.pass_rows, type(filter), *narrow, torch.get_num_threads(), torch.backends.mkldnn.enabled,
-        )  # fmt: skip
+        kernels = (self.pass_rows, type(filter), *narrow, torch.get_num_threads(), torch.backends.mkldnn.enabled)
         if kernels in self._rehearsed:
             self._shapes = self._rehearsed[kernels]
             return None
@@ -664,11 +662,8 @@ def shapes_of(
 
     unit = next(unit for unit in (vectors * team, vectors, VECTORS, 1) if unit <= most)
     end = min(most, int(drawn[-1]) + unit) + 1
-    even = (
-        [rows for rows in range(step, end, step) if all(_even(rows * width, vectors) for width in widths)]
-        if widths
-        else []
-    )
+    every = range(step, end, step) if widths else ()
+    even = [rows for rows in every if all(_even(rows * width, vectors) for width in widths)]
     sizes = even or (list(range(unit, end, unit)) if unit > 1 else [1])
     sizes = sizes[:: math.ceil(len(sizes) / 64)]
     costs = [cost(sizes[: at + 1] if smaller else [rows]) for at, rows in enumerate(sizes)]

@@ -67,7 +67,7 @@ class ExplicitLayer(ExplicitGradients):
     def take(self, calls: Sequence[Call], rows: slice) -> None:
         """Add up each record's gradients over the calls; zero where the loss depends on none."""
         filled = dict.fromkeys(self.names, 0)
-        for call in (call for call in calls if any(gradient is not None for gradient in call.gradients)):
+        for call in (call for call in calls if call.arrived):  # others no loss depends on
             room = partial(self._room, rows, filled, call.module)
             gradients = rules.rule_of(call.module)(call, rows.stop - rows.start, room, self._space)
             self._add_up(rows, filled, call.module, gradients)

@@ -39,10 +39,10 @@ class Call:
     _versions: list[tuple[Tensor, int]] = field(default_factory=list)
 
     @property
-    def gradient(self) -> Tensor:
-        """That at the first output, where there is one."""
-        assert self.gradients[0] is not None
-        return self.gradients[0]
+    def arrived(self) -> dict[int, Tensor]:
+        """Gradients by place, where there are any."""
+        pairs = zip(self.places, self.gradients, strict=True)
+        return {place: gradient for place, gradient in pairs if gradient is not None}
 
     def overwritten(self) -> bool:
         """True if an in-place operation has changed an input or an output since."""
