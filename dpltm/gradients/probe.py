@@ -264,10 +264,8 @@ class Probe:
                 raise
             except Exception as error:  # whatever the user's own code raises
                 failure = error
-        raise InputError(
-            f"model or loss: fails on {FEW} made-up records of shape {tuple(made_up.x.shape[1:])}:"
-            f" {first_line(failure)}"
-        ) from failure
+        shape, why = tuple(made_up.x.shape[1:]), first_line(failure)
+        raise InputError(f"model or loss: fails on {FEW} made-up records of shape {shape}: {why}") from failure
 
     def _of_largest_numbers(self) -> Probe:
         """The same probe, with whole numbers as large as the model and the loss take."""

@@ -54,10 +54,8 @@ def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> G
     cotangents = {place: gradient.to(dtype) for place, gradient in call.arrived.items()}
     arguments = tree_map_only(Tensor, partial(_in_precision, dtype=dtype), (call.inputs, call.keywords))
     if any(value.ndim == 0 or len(value) != records for value in tensors_in((arguments, cotangents))):
-        raise InputError(
-            f"model: a {type(call.module).__name__} saw or gave a tensor without one row a record; dimension 0 must be the"
-            " record"
-        )
+        kind = type(call.module).__name__
+        raise InputError(f"model: a {kind} saw or gave a tensor without one row a record in dimension 0; give it one")
 
     def of_record(arguments: tuple[Any, dict[str, Any]], cotangents: list[Tensor]) -> dict[str, Tensor]:
         def forward(values: dict[str, Tensor]) -> list[Tensor]:
@@ -111,10 +109,8 @@ def _vectorised(
                 with nullcontext() if keys is None else Draws(keys[rows], first=first, mapped=True):
                     parts.append(mapped(*tree_map_only(Tensor, itemgetter(rows), arguments)))
     except Exception as error:  # whatever the module's own code raises
-        raise InputError(
-            f"model: torch.func cannot take a {type(module).__name__} one record at a time ({first_line(error)}); use"
-            " modules with a rule of their own"
-        ) from error
+        what = f"a {type(module).__name__} one record at a time ({first_line(error)})"
+        raise InputError(f"model: torch.func cannot take {what}; use modules with a rule of their own") from error
     return {name: torch.cat([part[name] for part in parts]).detach() for name in parts[0]}
 
 

@@ -253,29 +253,23 @@ def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, w
 
 def _passed(network: OwnNetwork, model: nn.Module) -> Tensor:
     """Return the outputs that are kept, ``(8, k)`` float32; InputError for a network that cannot be taken."""
-    states, x = states_of(model), network.made_up()
+    states, x, where = states_of(model), network.made_up(), f"`model`: {network.text}"
     outputs = _run(network, model, x)
     shape = tuple(outputs.shape)
     told = network.labels is not None or (network.loss is not None and network.score is not None)
     if shape[:1] != (RECORDS,) or (not told and shape != (RECORDS, network.classes)):
         raise InputError(
-            f"`model`: {network.text} gives outputs of shape {shape} for {RECORDS} records of {network.classes} classes;"
+            f"{where} gives outputs of shape {shape} for {RECORDS} records of {network.classes} classes;"
             " let dimension 0 be the record, and give one output a class, or `loss` and `score`, one value a record each"
         )
     if not bool(outputs.isfinite().all()):
-        raise InputError(f"`model`: {network.text} gives outputs that are not finite for made-up records")
+        raise InputError(f"{where} gives outputs that are not finite for made-up records")
     if not torch.equal(outputs, _run(network, model, x, seed=1)):
-        raise InputError(
-            f"`model`: {network.text} gives another answer to the same records in evaluation mode; does it draw at random,"
-            " or keep a state?"
-        )
+        raise InputError(f"{where} gives another answer to the same records in eval(); does it draw, or keep a state?")
     _check_apart(network, model, ROWS)
     changed = [name for name, value in states_of(model).items() if value != states.get(name)]
     if changed:
-        raise InputError(
-            f"`model`: {changed[0]} of {network.text} changes with the records it sees, outside the ledger; use a module"
-            " without state"
-        )
+        raise InputError(f"{where}: {changed[0]} changes with the records it sees; use a module without state")
     _check_functions(network, outputs)
     return _kept(outputs)
 

@@ -351,7 +351,7 @@ def lazy() -> nn.Module:
     [
         *((model, "gives another network, or weights, for the same seed") for model in (Forgetful, Numpy)),
         (Mixing, "depends on the others in the batch"),
-        (Tired, "Tired changes with the records it sees"),
+        (Tired, "Tired: seen changes with the records it sees"),
         (Failing, "fails on made-up records of shape (6,): 'mine'"),
         (Unmakeable, "cannot be made without arguments: no weights here"),
         (
