@@ -310,10 +310,8 @@ class Probe:
         for module, old in zip(modules, before, strict=True):
             changed = [key for key, value in state_of(module).items() if value != old.get(key)]
             if changed:
-                raise InputError(
-                    f"model: {names.get(id(module), 'the loss: ')}{changed[0]} changes with the records it sees, outside the"
-                    " ledger; use a module without state"
-                )
+                place = f"{names.get(id(module), 'the loss: ')}{changed[0]}"
+                raise InputError(f"model: {place} changes with the records it sees; use a module without state")
         copy = {id(call.module): call.module for call in recorder.calls if call.overwritten()}
         spread = {id(call.module): call.module for call in recorder.calls if _of_all(call)}
         return replace(self, copy=tuple(copy.values()), spread=tuple(spread.values()))

@@ -47,10 +47,7 @@ def reparametrised(apply: Callable[[nn.Module], Any]) -> nn.Module:
     return inside(layer)
 
 
-BATCH_NORM = (
-    "1.1 is a batch normalisation: it mixes records, and no bound would hold; put nn.GroupNorm in its place, or call eval()"
-    " on it where it has running statistics"
-)
+BATCH_NORM = "1.1 is a batch normalisation, which mixes records; put nn.GroupNorm in its place, or call eval() on it"
 HALF = "is of {}; use float32 for all parameters, or float64 for all"
 FROZEN = "every parameter is frozen (requires_grad=False), so there is nothing to train"
 HOOK = "weight has a hook on its gradient, unseen by records' own; remove it, or give a mask"
@@ -116,7 +113,7 @@ def test_networks_refused_for_what_they_are(name):
     ids=["pruned by a hook", "weight norm", "max_norm"],
 )  # fmt: skip
 def test_weights_that_a_pass_makes_anew_are_a_state(build, x, name):
-    said = f"model: {name} changes with the records it sees, outside the ledger; use a module without state"
+    said = f"model: {name} changes with the records it sees; use a module without state"
     assert refusal(build(), x=x) == said
 
 

@@ -46,7 +46,7 @@ KERNEL = (
     "model: {} drops out between its layers, in one kernel that keeps the draws to itself; use modules of one layer with"
     " nn.Dropout between them, or " + OFF
 )
-STATE = "model: {} changes with the records it sees, outside the ledger; use a module without state"
+STATE = "model: {} changes with the records it sees; use a module without state"
 ANOTHER = "model: gives another answer to the same records; does it keep a state, or draw unseen?"
 CLASSES = torch.tensor([0, 1, 2, 2])
 TEXTS = torch.zeros(4, 6, dtype=torch.long)
