@@ -27,7 +27,7 @@ from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
 from dpltm.gradients.plan import Plan, check_model, make_plan
-from dpltm.gradients.probe import Loss, MadeUp, structure, undisturbed
+from dpltm.gradients.probe import Loss, MadeUp, move, structure, undisturbed
 from dpltm.networks.full_precision import aligned, deterministic, full_precision, threads
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import unwritten
@@ -191,6 +191,7 @@ class RecordGradients:
             off = torch.autocast(self._parameters[0].device.type, enabled=False)
             at_once = threads(None if self._long else 1)
             with undisturbed(self._model, self._loss), off, torch.enable_grad(), full_precision(), at_once:
+                move(self._model)
                 self.unfollowed = self._plan.probe.check_apart(rows)
             self._tried = rows
 
@@ -427,6 +428,7 @@ class RecordGradients:
         rehearsal = _Rehearsal(self, filter)
         device = self._parameters[0].device
         with undisturbed(self._model, self._loss), full_precision(), deterministic(device, self.pass_rows > 1):
+            move(self._model)
             try:
                 place = rehearsal.moved()
             except RuntimeError as error:

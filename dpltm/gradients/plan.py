@@ -104,7 +104,7 @@ def make_plan(
     mixed, or no rule gets the gradients right.
     """
     off = torch.autocast(like.x.device.type, enabled=False)
-    with undisturbed(model, loss, moving=False), off, torch.enable_grad():
+    with undisturbed(model, loss), off, torch.enable_grad():
         probe = Probe.first(model, _units(model).values(), loss, like)
         probe = probe.apart() if probe.spread else probe
         refusal: InputError | None = None

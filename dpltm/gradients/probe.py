@@ -38,10 +38,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 @contextmanager
-def undisturbed(model: nn.Module, loss: Loss, *, moving: bool = True) -> Iterator[None]:
+def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
     """Leave parameters, buffers, attributes and random state of the model, and of a loss that is a module, as they were: a
-    state that a trial left behind would not change in the next one. Meanwhile parameters are moved (:func:`move`), unless
-    whoever comes first does that."""
+    state that a trial left behind would not change in the next one."""
     modules = modules_of(model, loss)
     before = [(module, dict(module._buffers), attributes_of(module)) for module in modules]
     values = [value for _, *states in before for state in states for value in state.values()]
@@ -51,8 +50,6 @@ def undisturbed(model: nn.Module, loss: Loss, *, moving: bool = True) -> Iterato
     lists = [(value, list(value)) for value in values if isinstance(value, list)]
     with seeded(0, next(model.parameters()).device):
         try:
-            if moving:
-                move(model)
             yield
         finally:
             with torch.no_grad():
