@@ -26,7 +26,8 @@ import torch
 from torch import Tensor
 
 from dpltm.experiments import paired, summary
-from dpltm.features.feature_map import make_feature_map
+from dpltm.features import parse
+from dpltm.features.feature_map import map_of
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
@@ -52,7 +53,7 @@ SETTINGS: tuple[Setting, ...] = tuple((2.0**power, *way) for power in range(1, 7
 def inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Features and labels of training and test records."""
     records, public = load("cifar10-45k"), Public("a benchmark")
-    found = make_feature_map("photographs", records.train.shape, records.bounds)
+    found = map_of(parse("photographs"), records.train.shape, records.bounds)
     parts = []
     for split in (records.train, records.test):
         x = FeatureCache().features(records, split, found).open(public).x

@@ -36,10 +36,9 @@ import numpy as np
 import torch
 
 from dpltm.experiments import summary
-from dpltm.features import MAPS
-from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.features import MAPS, parse
+from dpltm.features.feature_map import FeatureMap, map_of
 from dpltm.features.normalisation import SENSITIVITY, noisy_sum
-from dpltm.features.transforms import paths
 from dpltm.filters import make_filter
 from dpltm.local.scheme import channel_statistics
 from dpltm.networks import ModelSpec, build
@@ -190,7 +189,7 @@ def feature_map(name: str, features: str, public: str | None) -> FeatureMap | No
     """What stands in front of the network for the records of ``name``."""
     if features == "none":
         return None
-    private = make_feature_map(features, dataset(name).train.shape, dataset(name).bounds)
+    private = map_of(parse(features), dataset(name).train.shape, dataset(name).bounds)
     if public is None or not private.base.channels:
         return private
     theirs = fitted_to_public(public, features)
@@ -201,7 +200,7 @@ def feature_map(name: str, features: str, public: str | None) -> FeatureMap | No
 def fitted_to_public(public: str, features: str) -> FeatureMap:
     records = dataset(public)
     some = np.linspace(0, len(records.train) - 1, min(PUBLIC_RECORDS, len(records.train))).astype(int)
-    plain = make_feature_map(features, records.train.shape, records.bounds)
+    plain = map_of(parse(features), records.train.shape, records.bounds)
     x = records.train.open(PUBLIC).x[some]
     return replace(plain, statistics=channel_statistics(plain, x)) if plain.base.channels else plain
 
@@ -242,7 +241,7 @@ def mask_of(
     elif kind == "random-inputs":
         order = torch.rand(ones[weight].shape[1], generator=generator).expand(ones[weight].shape)
     elif kind == "orders":
-        channels = len(paths(*MAPS["scatter"].choice().parts[0][1]))
+        channels = MAPS["scatter"].choice().on((28, 28)).feature_shape[-1]
         order = torch.arange(channels, 0, -1).repeat(spec.features // channels).float().expand(ones[weight].shape)
     else:
         x, y = (torch.from_numpy(np.asarray(public[0], dtype="f4")), public[1])

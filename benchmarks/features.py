@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from dpltm.features.feature_map import make_feature_map
+from dpltm.features import parse
+from dpltm.features.feature_map import map_of
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
@@ -49,7 +50,7 @@ def main() -> None:
     assert mnist.test is not None
     x = np.concatenate([mnist.train.open(PUBLIC).x, mnist.test.open(PUBLIC).x])[: options.images]
     y = np.concatenate([mnist.train.open(PUBLIC).y, mnist.test.open(PUBLIC).y])[: options.images]
-    found = make_feature_map("scatter", x.shape[1:], mnist.bounds)
+    found = map_of(parse("scatter"), x.shape[1:], mnist.bounds)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "features"
         began = time.perf_counter()

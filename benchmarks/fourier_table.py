@@ -27,7 +27,8 @@ import torch
 from certified_accuracy import noise
 
 from dpltm.experiments import summary
-from dpltm.features.feature_map import make_feature_map
+from dpltm.features import parse
+from dpltm.features.feature_map import map_of
 from dpltm.features.normalisation import SENSITIVITY, noisy_sum
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
@@ -89,7 +90,7 @@ def inputs(name: str, features: str) -> tuple[torch.Tensor, torch.Tensor]:
     if features == "none":
         first, second = (torch.from_numpy(scale(x, records.bounds)) for x in splits)
         return first, second
-    found = make_feature_map(features, splits[0].shape[1:], records.bounds)
+    found = map_of(parse(features), splits[0].shape[1:], records.bounds)
     return found(splits[0]), found(splits[1])
 
 
@@ -101,7 +102,7 @@ def run(name: str, features: str, centre: float | None, epsilon: float, seed: in
     batch = min(BATCHES.get(name, math.inf), count)
     training_noise, mean_noise = noise(epsilon, batch / count, STEPS, centre)
     if centre is not None:
-        plain = make_feature_map(features, records.train.shape, records.bounds)
+        plain = map_of(parse(features), records.train.shape, records.bounds)
         found = plain.centred_at(
             (noisy_sum([x], x.shape[1], SENSITIVITY, mean_noise * SENSITIVITY, source) / count).float()
         )

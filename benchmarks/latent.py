@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from scipy import stats
 
-from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.features import parse
+from dpltm.features.feature_map import FeatureMap, map_of
 from dpltm.local.codebook import TOGETHER, best_codebook
 from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, public_statistics
 from dpltm.randomness.noise import SecureSource
@@ -57,7 +58,7 @@ def encoding() -> list[dict[str, float]]:
 
 def attack(pairs: int) -> list[dict[str, float | str]]:
     mnist, public = load("mnist"), load("kmnist-7k")
-    found = make_feature_map("conv", mnist.train.shape, mnist.bounds)
+    found = map_of(parse("conv"), mnist.train.shape, mnist.bounds)
     mean, deviation = public_statistics(found, public.train.open(PUBLIC).x[:2000])
     generator, rows = np.random.default_rng(0), []
     for protocol, alpha in PROTOCOLS:

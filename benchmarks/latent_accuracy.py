@@ -29,7 +29,8 @@ import numpy as np
 import torch
 
 from dpltm.experiments import summary
-from dpltm.features.feature_map import make_feature_map
+from dpltm.features import parse
+from dpltm.features.feature_map import map_of
 from dpltm.local.codebook import Codebook, Estimates, best_codebook, nearest_mean, noise, of_estimates
 from dpltm.local.scheme import BitStrings, FixedPoint, Messages, channel_statistics
 from dpltm.networks import ModelSpec, build
@@ -56,7 +57,7 @@ CLASSES, SIGNS = 10, (2, 4, 8, 16)
 
 def projected(scale: int, public: Dataset, private: Dataset) -> list[np.ndarray]:
     """Public, private and test records on the components of public features, whitened in part: float32."""
-    plain = make_feature_map(f"scatter:{scale}", public.train.shape, public.bounds)
+    plain = map_of(parse(f"scatter:{scale}"), public.train.shape, public.bounds)
     x = public.train.open(PUBLIC).x
     found = replace(plain, statistics=channel_statistics(plain, x))
     projection = principal_axes(found(x), max(DIMENSIONS), 0.25)
@@ -133,7 +134,7 @@ def main() -> None:
     if options.features == "scatter":
         inputs = {f"scatter:{scale}": projected(scale, public, private) for scale in SCALES}
     else:
-        found = make_feature_map(f"{options.features}:{max(options.values)}", public.train.shape, public.bounds)
+        found = map_of(parse(f"{options.features}:{max(options.values)}"), public.train.shape, public.bounds)
         inputs = {
             options.features: [
                 np.concatenate([found(x[start : start + 500]).numpy() for start in range(0, len(x), 500)])

@@ -26,7 +26,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, dropout
 
-from dpltm.features.feature_map import make_feature_map
+from dpltm.features import parse
+from dpltm.features.feature_map import map_of
 from dpltm.local.latent import SchemeOptions, TrainRequest
 from dpltm.local.scheme import ROWS, BitStrings, FixedPoint, Scheme
 from dpltm.networks import ModelSpec, build
@@ -151,7 +152,7 @@ def check(given: argparse.Namespace) -> None:
     scores = draw.normal(size=(given.records, 900)) + draw.normal(size=(classes, 900))[y]
     answer = BitStrings(900, classes, FixedPoint(1, 2), "uer", 0.5, 7.0, None)
     rows = answer.randomise(scores, y, FastSource(0))
-    scheme = Scheme(make_feature_map("unit:1", (30, 30), (0.0, 1.0)), np.zeros(900, "f4"), np.ones(900, "f4"), answer)
+    scheme = Scheme(map_of(parse("unit:1"), (30, 30), (0.0, 1.0)), np.zeros(900, "f4"), np.ones(900, "f4"), answer)
     request = TrainRequest(
         scheme="s", messages="m", out="r", model="mlp:64", inputs="bits", batch_size=50, lr=LR, dropout=DROPOUT
     )

@@ -31,7 +31,8 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.experiments import summary
-from dpltm.features.feature_map import make_feature_map
+from dpltm.features import parse
+from dpltm.features.feature_map import map_of
 from dpltm.features.normalisation import SENSITIVITY, noisy_sum
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
@@ -99,7 +100,7 @@ def inputs(name: str, features: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Features and labels of the training records (7,000 at most, where they are public) and of the test split."""
     records = load(name)
     assert records.test is not None
-    found = make_feature_map(features, records.train.shape, records.bounds)
+    found = map_of(parse(features), records.train.shape, records.bounds)
     splits = (FeatureCache().features(records, split, found) for split in (records.train, records.test))
     both = [np.array(split.open(PUBLIC).x, "f4") for split in splits]
     x, test = map(torch.from_numpy, both)

@@ -118,7 +118,9 @@ def _releases(options: ReleaseOptions) -> tuple[Mechanism, ...]:
         return (RandomizedResponse(value, options.categories),) * count
     if name == "laplace":
         return (LaplaceRelease(value, float(group), adjacency=adjacency),) * count
-    return (NoisySgd(1.0, count, value / group, adjacency=adjacency),)
+    if name == "gaussian":
+        return (NoisySgd(1.0, count, value / group, adjacency=adjacency),)
+    raise InputError(f"`mechanism`: no price of {name} is known here")
 
 
 def noise_of(options: NoiseRequest, _: Progress) -> dict[str, Any]:

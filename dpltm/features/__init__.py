@@ -97,9 +97,7 @@ class MapKind:
         pairs = zip(self.parameters, values, strict=True)
         if all(parameter.low <= value <= parameter.high for parameter, value in pairs):
             return
-        ranges = " and ".join(
-            f"{parameter.metavar} must be {parameter.low:g} to {parameter.high:g}" for parameter in self.parameters
-        )
+        ranges = " and ".join(f"{item.metavar} must be {item.low:g} to {item.high:g}" for item in self.parameters)
         usual = self.text(tuple(parameter.default for parameter in self.parameters))
         raise InputError(f"`features`: {self.text(values)}: {ranges}; the usual is {usual}")
 
@@ -167,10 +165,7 @@ class Choice:
             transform = kind.transform(*values, shape)
             same_range = kind.takes_values in (None, (-1.0, 1.0) if signed else (0.0, 1.0))
             transforms.append(transform if same_range else _Moved(transform, signed))
-        joined: Transform = (
-            Deferred("dpltm.features.transforms:Joined")(transforms) if transforms[1:] else transforms[0]
-        )
-        return joined
+        return transforms[0] if len(transforms) == 1 else Deferred("dpltm.features.transforms:Joined")(transforms)
 
 
 def parse(text: str) -> Choice | None:

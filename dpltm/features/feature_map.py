@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.features import Choice, Transform, parse
+from dpltm.features import Choice, Transform
 from dpltm.features.normalisation import NORM, ChannelStatistics, fixed_norm, normalised
 from dpltm.privacy.entry import Lineage
 from dpltm.records.made_up import bits_hold
@@ -377,15 +377,3 @@ def map_of(
     if SPLINES not in [kind.name for kind, _ in choice.parts]:
         return FeatureMap(choice, shape, bounds)
     return SplineMap(choice, shape, bounds, numbers=tuple(range(math.prod(shape))) if numbers is None else numbers)
-
-
-def make_feature_map(text: str, shape: tuple[int, ...], bounds: tuple[float, float]) -> FeatureMap:
-    """Return the map that ``text`` names, such as ``scatter:2,8``; it looks at no data, and normalises within each record.
-
-    >>> make_feature_map("scatter", (28, 28), (0.0, 255.0)).feature_shape
-    (7, 7, 81)
-    """
-    choice = parse(text)
-    if choice is None:
-        raise InputError(f"`features`: {text!r:.80} is no map that is made without data")
-    return map_of(choice, shape, bounds)

@@ -146,11 +146,7 @@ alone, by ``benchmarks/table_defaults.py`` (docs/results.md)."""
 
 
 def features_of(dataset: Dataset, features: str | None, network: str | None) -> str | None:
-    """Return what stands in front of a network: of a table where nobody names more than one layer, ``splines``.
-
-    Args:
-        features, network: as they are named; None for not.
-    """
+    """Return what stands in front of a network, None for nothing named: ``splines`` of a table, before one layer."""
     table = dataset.is_table and not dataset.tables and network in (None, "mlp")
     return SPLINES if features is None and table else features
 

@@ -66,9 +66,7 @@ def fixed_norm(values: Tensor) -> Tensor:
 # Noisy sums of bounded rows. What is released of features beside a training is one of these: their mean, at which they are
 # centred, so that gradients of a layer no longer point where all records have something in common; class sums, and others.
 
-SENSITIVITY = (
-    NORM  # L2 change that one record, added or removed, makes to a sum of features; half of what one replaced makes
-)
+SENSITIVITY = NORM  # L2 change that one record, added or removed, makes to a sum of features; one replaced: twice that
 
 _STEP = 2.0**-25
 """Rows over their bound are cut to multiples of it, toward zero: no norm grows, and sums of up to 2^28 rows are exact, in

@@ -79,10 +79,8 @@ def waves(rows: int, columns: int) -> Tensor:
     def wave(halves: int, places: int) -> Tensor:
         return math.sqrt(2 if halves else 1) * torch.cos(math.pi * halves * (torch.arange(places) + 0.5) / places)
 
-    parts = [
-        math.exp(-TAPER * (k**2 + m**2)) * torch.outer(wave(k, rows), wave(m, columns)).flatten() for k, m in WAVES
-    ]
-    return torch.stack(parts, 1) / (rows * columns)
+    parts = [math.exp(-TAPER * (k**2 + m**2)) * torch.outer(wave(k, rows), wave(m, columns)) for k, m in WAVES]
+    return torch.stack(parts, 2).flatten(0, 1) / (rows * columns)
 
 
 def units_of(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:

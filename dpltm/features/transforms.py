@@ -112,9 +112,7 @@ class FourierFeatures(Transform):
 
     def __init__(self, count: int, gamma: float, shape: tuple[int, ...]) -> None:
         if count % 2:
-            raise InputError(
-                f"`features`: fourier:{count}: features come in pairs; take an even D, such as {count + 1}"
-            )
+            raise InputError(f"`features`: fourier:{count}: features come in pairs; take an even D, as {count + 1}")
         values = math.prod(shape)
         directions = count // 2
         self.feature_shape = (count,)
@@ -227,13 +225,6 @@ SPREAD, FREQUENCY = 0.8, 0.75 * math.pi
 SCATTER_GROUPS = 27  # groups of channels, for each colour channel of an image, that are normalised within a record
 
 
-def paths(scales: int, angles: int) -> tuple[tuple[int, ...], ...]:
-    """Scales and angles ``(j1, angle1, j2, angle2)`` of every channel, in order: of order zero, one and two."""
-    first = [(j, angle) for j in range(scales) for angle in range(angles)]
-    second = [lower + higher for lower in first for higher in first if higher[0] > lower[0]]
-    return ((), *first, *second)
-
-
 class Scattering(Transform):
     """The transform for images of one size; every image by itself.
 
@@ -252,7 +243,8 @@ class Scattering(Transform):
         down, right = self._sizes[0] - height, self._sizes[1] - width
         self._margin = (right // 2, right - right // 2, down // 2, down - down // 2)
         rows, columns = (size // step - 2 for size in self._sizes)
-        self.feature_shape = (rows, columns, colours * len(paths(scales, angles)))
+        channels = 1 + scales * angles + scales * (scales - 1) // 2 * angles**2  # of order zero, one and two
+        self.feature_shape = (rows, columns, colours * channels)
         self.channel_groups = SCATTER_GROUPS * colours
         wavelets = [torch.from_numpy(self._spectra(j)) for j in range(scales)]
         self._first = [_ready(wavelet, 2**j) for j, wavelet in enumerate(wavelets)]

@@ -185,9 +185,8 @@ class Account:
             Upper bound on the true epsilon of the composition of what the entries state. It holds for mechanisms that were
             settled beforehand, or by a rule that does not look at answers (docs/privacy-model.md 5.9).
         """
-        return max(
-            float(_EPSILON(self.mechanisms(piece), delta, accountant, resolution=resolution)) for piece in self.pieces
-        )
+        prices = (_EPSILON(self.mechanisms(piece), delta, accountant, resolution=resolution) for piece in self.pieces)
+        return float(max(prices))
 
     def filter_epsilon(self, delta: float) -> float:
         """Return the figure of Renyi filters of fixed orders (``accountant.filter_epsilon``), for ``delta`` in (0, 1).

@@ -178,9 +178,8 @@ def is_unprotected(mechanism: kinds.Mechanism) -> bool:
             return math.isinf(mechanism.certified_epsilon)
         case kinds.TruncatedSgd() if truncation_chance(mechanism) == 1:
             return True
-        case (
-            kinds.NoisySgd() | kinds.GaussianRelease()
-        ):  # any training: none is priced that ``compose`` has no case for
+        # any training: none is priced that ``compose`` has no case for
+        case kinds.NoisySgd() | kinds.GaussianRelease():
             return mechanism.noise_multiplier < MIN_NOISE
         case kinds.PrivateSearch():
             return mechanism.score_noise < MIN_NOISE or any(map(is_unprotected, mechanism.trainings))
@@ -392,9 +391,8 @@ def _mu(loss: privacy_loss.PrivacyLoss) -> float:
 def profile(mechanisms: Iterable[kinds.Mechanism]) -> Profile:
     """Certified delta of all ``mechanisms`` together at every epsilon; InputError where no curve can be certified."""
     composition = compose(mechanisms)
-    curve = (
-        pld.compose(composition.losses, composition.draw) if composition.private and not composition.plain else None
-    )
+    certifiable = composition.private and not composition.plain
+    curve = pld.compose(composition.losses, composition.draw) if certifiable else None
     if curve is None:
         raise InputError(
             "records: there is no curve to draw: something was released without protection, or at an epsilon above 500"

@@ -153,7 +153,6 @@ def _check(budget: float, delta: float, before: Planned, accountant: str) -> tup
         raise CalibrationError(f"`epsilon`: {budget:g} is not a positive number")
     used = before.epsilon(None, delta, accountant)
     check_share(budget, used, before, delta)
-
     return partial(before.epsilon, delta=delta, accountant=accountant), budget - used
 
 
@@ -174,12 +173,9 @@ def _least(excess: Callable[[float, Resolution], float], guess: float, low: floa
     quick = _root(lambda x: excess(x, QUICK), guess, 0.05, low, high)
     root = high if quick is None else quick
     off = excess(root, FINE)
-    if not -TOLERANCE / 2 <= off <= TOLERANCE / 2:
-        fine = _root(lambda x: excess(x, FINE), root, min(max(abs(off) / 2, TOLERANCE / 4), 0.05), low, high)
-        if fine is None:
-            return None
-        root = fine
-    return root
+    if abs(off) <= TOLERANCE / 2:
+        return root
+    return _root(lambda x: excess(x, FINE), root, min(max(abs(off) / 2, TOLERANCE / 4), 0.05), low, high)
 
 
 def _root(excess: Callable[[float], float], guess: float, step: float, low: float, high: float) -> float | None:

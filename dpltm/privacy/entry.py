@@ -287,9 +287,7 @@ class Secret:
 
     def __post_init__(self) -> None:
         if not (self.entry.paid and self.entry.home):
-            raise InputError(
-                "secret: nothing was paid for it; a release draws through dpltm.privacy.release.pay alone"
-            )
+            raise InputError("secret: nothing was paid for it; a release draws by dpltm.privacy.release.pay alone")
         if self.key is not None and release_id(self.key) != self.entry.id:
             raise InputError("secret: the key of another release than the entry is of")
 
@@ -375,9 +373,7 @@ def to_json(value: Any) -> Any:
     name = {}
     if isinstance(value, kinds.Mechanism):
         if type(value) not in _NAMES:
-            raise InputError(
-                f"mechanism: no ledger can hold a {type(value).__name__}; state its (epsilon, delta) as a Guarantee"
-            )
+            raise InputError(f"mechanism: no ledger can hold a {type(value).__name__}; state it as a Guarantee")
         name = {"mechanism": _NAMES[type(value)]}
     if dataclasses.is_dataclass(value):
         return {**name, **{item.name: to_json(getattr(value, item.name)) for item in fields(value)}}

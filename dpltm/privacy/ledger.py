@@ -100,9 +100,7 @@ class Book:
                 )
         for entry in lineage.entries:
             if entry.home == self.home and entry.id not in ids:
-                raise ArtifactError(
-                    f"ledger: it does not hold entry {entry.id[:12]}, which it is said to have paid for"
-                )
+                raise ArtifactError(f"ledger: it lacks entry {entry.id[:12]}, which it is said to have paid for")
 
     def entry_of(self, draft: Entry) -> Entry | None:
         """Return the declaration on record of that kind and just that part; None where there is none."""

@@ -64,9 +64,7 @@ class Mechanism:
     def __init_subclass__(cls) -> None:
         # the case of a base would price what derives from it: only trainings have cases by exact type
         if not all(base is Mechanism or base is NoisySgd for base in cls.__bases__):
-            raise TypeError(
-                f"{cls.__name__}: derive mechanisms from Mechanism or NoisySgd, since others are priced by type"
-            )
+            raise TypeError(f"{cls.__name__}: derive mechanisms from Mechanism or NoisySgd: others are priced by type")
 
     def __post_init__(self) -> None:
         for name, value, choices in (
@@ -180,9 +178,7 @@ class AllocatedSgd(NoisySgd):
 
     def __post_init__(self) -> None:
         if self.adjacency != "add-remove":
-            raise InputError(
-                "`sampling`: allocation is proven for `adjacency` add-remove alone; take that, or poisson"
-            )
+            raise InputError("`sampling`: allocation is proven for `adjacency` add-remove alone; take it, or poisson")
         if not (type(self.participations) is int and 1 <= self.participations <= self.steps):
             raise InputError(
                 f"`sampling`: allocation:{self.participations!r:.40} is not from 1 to the {self.steps:,} `steps`"
@@ -403,9 +399,8 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
             noise, bound = _half(mechanism.noise_multiplier), _twice(mechanism.sensitivity)
             return replace(mechanism, adjacency="replace-one", noise_multiplier=noise, sensitivity=bound)
         case PrivateSearch():
-            trainings = tuple(
-                replace(over_two_steps(training), adjacency="replace-one") for training in mechanism.trainings
-            )
+            twice = map(over_two_steps, mechanism.trainings)
+            trainings = tuple(replace(training, adjacency="replace-one") for training in twice)
             noise = _half(mechanism.score_noise)
             return replace(mechanism, adjacency="replace-one", trainings=trainings, score_noise=noise)  # type: ignore[arg-type]
         case Selection():

@@ -55,9 +55,8 @@ class Losses:
         self._tilt, self._log_scale, self._rounding = distribution.tilt, distribution.log_scale, rounding
         losses = distribution.losses
         if distribution.tilt:
-            chances = chances * np.exp(
-                np.clip(distribution.log_scale - distribution.tilt * losses, -MAX_LOSS, MAX_EXPONENT / 2)
-            )
+            logs = distribution.log_scale - distribution.tilt * losses
+            chances = chances * np.exp(np.clip(logs, -MAX_LOSS, MAX_EXPONENT / 2))
         self.infinity = distribution.infinite
         self._above = np.append(np.cumsum(chances[::-1])[::-1], 0.0) + self.infinity
         self._below = np.append(np.cumsum((chances * np.exp(-np.maximum(losses, -MAX_LOSS)))[::-1])[::-1], 0.0)

@@ -84,9 +84,8 @@ class AllocationLoss(GaussianLoss):
 @functools.lru_cache(maxsize=128)
 def _sum(noise_multiplier: float, terms: int, finest: float, depth: int = 0) -> Law:
     """W_1 + ... + W_m, on a grid whose width is ``finest`` at depth 0, and twice that for a quarter of the terms."""
-    width, coarser = (
-        finest * 2.0 ** min(place // 2, int(math.log2(COARSEST / finest))) for place in (depth, depth + 1)
-    )
+    most = int(math.log2(COARSEST / finest))
+    width, coarser = (finest * 2.0 ** min(place // 2, most) for place in (depth, depth + 1))
     if terms == 1:
         return _of_step(noise_multiplier, width)
     halves = [_sum(noise_multiplier, part, finest, depth + 1) for part in (terms // 2, terms - terms // 2)]

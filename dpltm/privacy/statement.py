@@ -146,9 +146,8 @@ def claimed(account: Account) -> Account:
     """Return an account as sources account for it: tickets taken as given, claimed bounds in place of true ones."""
     entries = []
     for entry in account.entries:
-        mechanisms = tuple(
-            as_claimed(mechanism) for mechanism in entry.mechanisms if not isinstance(mechanism, Unprotected)
-        )
+        protected = (mechanism for mechanism in entry.mechanisms if not isinstance(mechanism, Unprotected))
+        mechanisms = tuple(map(as_claimed, protected))
         if mechanisms or not entry.paid:
             entries.append(replace(entry, mechanisms=mechanisms))
     return replace(account, entries=tuple(entries))

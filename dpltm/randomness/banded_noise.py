@@ -92,9 +92,8 @@ def optimal_strategy(bands: int, steps: int) -> tuple[float, ...]:
 
     k = np.arange(1, bands)
     with np.errstate(over="ignore", invalid="ignore"):  # far from the optimum C^-1 may grow without bound
-        optimum = minimize(
-            error, np.cumprod((2 * k - 1) / (2 * k)), jac=True, method="L-BFGS-B", bounds=[(0, 1)] * (bands - 1)
-        )
+        unbanded = np.cumprod((2 * k - 1) / (2 * k))
+        optimum = minimize(error, unbanded, jac=True, method="L-BFGS-B", bounds=[(0, 1)] * (bands - 1))
     return 1.0, *(np.round(optimum.x * _GRID) / _GRID).tolist()
 
 

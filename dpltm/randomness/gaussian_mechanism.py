@@ -161,10 +161,8 @@ def _release(
         doubtful = (np.abs(offset) > 0.5 - OPEN) | np.concatenate([at_end, at_end])[:count]
         for place in np.flatnonzero(doubtful).tolist():
             pair = place % half
-            seed = bytes(data[:SEED])
-            nearest[place] = exactly(
-                float(rest[place]), scale, pairs[:, pair], further_bits(seed, pair), place >= half
-            )
+            further = further_bits(bytes(data[:SEED]), pair)
+            nearest[place] = exactly(float(rest[place]), scale, pairs[:, pair], further, place >= half)
     if integers is not None:
         nearest += integers
     nearest += 0.0  # or a zero might come with the sign that a sum of zeros has

@@ -64,14 +64,10 @@ class OneProcess:
     def check_process(self) -> None:
         """Raise InputError in another process than the one it began in."""
         if os.getpid() != self._process:
-            raise InputError(
-                "training: it was begun in another process, whose noise this one would repeat; begin anew"
-            )
+            raise InputError("training: it began in another process, whose noise this one would repeat; begin anew")
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise InputError(
-            "noise: a source of random bits cannot be copied, since both would give the same; make another"
-        )
+        raise InputError("noise: a source of random bits is never copied: both would give the same; make another")
 
 
 class FastSource(OneProcess):

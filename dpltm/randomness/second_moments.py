@@ -51,9 +51,8 @@ def release_second_moments(batches: Iterable[Tensor], features: int, noise_std: 
     for batch in batches:
         for rows in batch.split(ROWS):
             integers = whole_rows(rows.cpu()).numpy()
-            second += torch.from_numpy(
-                (integers.T @ integers).astype(np.int64)
-            )  # NumPy computes one triangle, in half the time
+            # NumPy computes one triangle, in half the time
+            second += torch.from_numpy((integers.T @ integers).astype(np.int64))
     return noisy_symmetric(second, noise_std, noise)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -24,9 +24,6 @@ from dpltm.records.schema import Column
 
 _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 """Numbers that Arrow and Python read alike, for Arrow; what else may be one goes to Python."""
-
-_NO_WORD = r"(?i)^[+-]?(\.?\d|inf|nan)|[^\x00-\x7f]"
-"""Beginning of all that Python may read as a number."""
 
 
 def is_numeric(kind: Any) -> bool:
@@ -66,12 +63,10 @@ def as_column(cells: list[Any]) -> Any:
         gets cells of one kind, and holes.
     """
     kinds = {_KINDS.get(cell, object) for cell in {*map(type, cells)} if cell.__name__ not in _HOLES}
-    types: tuple[tuple[set[type], Any], ...] = (
-        ({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64()), ({str, float}, pa.string()),
-    )  # fmt: skip
-    for alike, arrow in types:
+    alike: tuple[set[type], ...] = {bool}, {int}, {int, float}, {str, float}
+    for taken, arrow in zip(alike, (pa.bool_(), pa.int64(), pa.float64(), pa.string()), strict=True):
         with contextlib.suppress(pa.ArrowException, OverflowError):  # beyond 64 bits, or fractions beside words
-            if kinds <= alike:
+            if kinds <= taken:
                 return pa.array(cells, arrow, from_pandas=True)
     return _as_texts(cells)
 
@@ -127,14 +122,11 @@ class Cells:
         numbers = _numbers(self.values)
         words = np.zeros(len(numbers), dtype=bool)
         unsure = np.flatnonzero(~np.isfinite(numbers))
-        texts = _texts(self.values.take(pa.array(unsure)))
-        maybe = pc.match_substring_regex(pa.array(texts, pa.string()), _NO_WORD).to_pylist()
-        for place, text, no_word in zip(unsure.tolist(), texts, maybe, strict=True):
-            number = as_number(text) if no_word else None
+        for place, text in zip(unsure.tolist(), _texts(self.values.take(pa.array(unsure))), strict=True):
+            number = as_number(text)
             words[place] = number is None
-            numbers[place] = (
-                int.from_bytes(blake2b(text.encode(), digest_size=6).digest()) if number is None else number
-            )
+            word = int.from_bytes(blake2b(text.encode(), digest_size=6).digest())
+            numbers[place] = word if number is None else number
         return numbers, words
 
     @property
@@ -205,17 +197,11 @@ class Faults(dict[tuple[str, str], str]):
     How often is not counted: of private records that would be one more thing to know.
     """
 
-    def add(self, column: str, what: str, fix: str, record: int, cell: str | None = None) -> None:
-        """Note a fault of a record, if it is the first of its kind in that column."""
-        shown = what if cell is None else f"{cell!r:.40} {what}"
-        self.setdefault((column, what), f"{column}: {shown} (record {record} from 0), {fix}")
-
-    def add_first(
-        self, column: Column, cells: Cells, strange: np.ndarray, what: str, fix: str, records: Sequence[int]
-    ) -> None:
+    def add(self, column: Column, cells: Cells, strange: np.ndarray, what: str, fix: str, records: range) -> None:
         """Note the first record whose cell is ``strange``, one of those that differ, ``(m,)`` bool."""
         for row in cells.rows_of(strange)[:1]:
-            self.add(column.name, what, fix, records[row], cells.text(row))
+            shown = f"{column.name}: {cells.text(row)!r:.40} {what} (record {records[row]} from 0), {fix}"
+            self.setdefault((column.name, what), shown)
 
 
 _STRANGE = {
@@ -233,7 +219,7 @@ _STRANGE = {
 """What is said of a cell that a kind of column does not take, and what to do about it."""
 
 
-def encoded(column: Column, cells: Cells, empty: frozenset[str], faults: Faults, records: Sequence[int]) -> np.ndarray:
+def encoded(column: Column, cells: Cells, empty: frozenset[str], faults: Faults, records: range) -> np.ndarray:
     """Return the features of one column, ``(n, column.features)`` float32 in [0, 1]; -1 and 2 of numbers beyond their
     bounds, which saturate when they are scaled (``records.scaling``): until then they can be told.
 
@@ -249,8 +235,8 @@ def encoded(column: Column, cells: Cells, empty: frozenset[str], faults: Faults,
     strange = np.zeros(len(holes), dtype=bool)
     if column.missing:
         features[holes, -1] = 1.0
-    elif holes.any():
-        faults.add(column.name, "empty cells", "missing = true", records[cells.rows_of(holes)[0]])
+    else:
+        faults.add(column, cells, holes, "is empty", "missing = true", records)
     if column.kind == "category":
         places = _places(column, cells)
         filled_rows = np.flatnonzero((places >= 0) & ~holes)
@@ -266,7 +252,7 @@ def encoded(column: Column, cells: Cells, empty: frozenset[str], faults: Faults,
         if column.other:
             features[strange, -1] = 1.0
     if not column.other:
-        faults.add_first(column, cells, strange, *_STRANGE[column.kind], records)
+        faults.add(column, cells, strange, *_STRANGE[column.kind], records)
     return features[cells.codes]
 
 
@@ -288,7 +274,7 @@ def _places(column: Column, cells: Cells) -> np.ndarray:
     return np.array([places.get(text, -1) for text in cells.texts], dtype=np.int64)
 
 
-def classes_of(column: Column, cells: Cells, faults: Faults, records: Sequence[int]) -> np.ndarray:
+def classes_of(column: Column, cells: Cells, faults: Faults, records: range) -> np.ndarray:
     """Return the class of each record, ``(n,)`` int64, 0 where classes are to be found yet; of targets the number, float64.
 
     Arguments as :func:`encoded`.
@@ -296,10 +282,10 @@ def classes_of(column: Column, cells: Cells, faults: Faults, records: Sequence[i
     if column.is_target:
         values = cells.parsed(column)
         fix = "write numbers as 1234.5, or say decimal; or leave those records out"
-        faults.add_first(column, cells, np.isnan(values), "is no number", fix, records)
+        faults.add(column, cells, np.isnan(values), "is no number", fix, records)
         return np.nan_to_num(values)[cells.codes]
     places = _places(column, cells)
     if not column.wanted:
         fix = "add it to classes, or leave those records out"
-        faults.add_first(column, cells, places < 0, "is none of its classes", fix, records)
+        faults.add(column, cells, places < 0, "is none of its classes", fix, records)
     return np.maximum(places, 0)[cells.codes]

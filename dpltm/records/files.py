@@ -118,9 +118,7 @@ def read_arrays(
     with _opened(path, label, "x_train=..., y_train=...") as arrays:
         train = arrays.split("train", layout, units)
         if any(name in arrays.names for name in SYNTHETIC):
-            raise DataError(
-                f"{path}: synthetic records that dpltm made before 0.3: their release is lost; make others"
-            )
+            raise DataError(f"{path}: synthetic records that dpltm made before 0.3 are not read; make others")
         if not any(f"{part}_test" in arrays.names for part in ("x", "y", *_RAGGED)):
             return train, None
         return train, arrays.split("test", layout, units if f"{units}_test" in arrays.names else None)
@@ -206,7 +204,7 @@ class _Arrays:
         count = len(offsets) - 1
         if y is not None and y.shape != (count,):
             raise DataError(
-                f"{path}: {names[1]} has {count} records but y{suffix} has shape {y.shape}; give a label each"
+                f"{path}: {names[1]} has {count} records, y{suffix} the shape {y.shape}; give one a record"
             )
         x = padded(values, offsets, layout, path)
         rows = Rows(x, np.empty(0) if y is None else y, _ragged=(values, offsets))
@@ -220,15 +218,10 @@ def _check_ragged(values: np.ndarray, offsets: np.ndarray, where: str, names: tu
     """Raise DataError unless these are word indices and where each record's begin."""
     for array, name in zip((values, offsets), names, strict=True):
         if array.dtype.kind not in "iu" or array.ndim != 1:
-            raise DataError(
-                f"{where}: {name} has dtype {array.dtype} and shape {array.shape}; expected integers in one dimension"
-            )
+            raise DataError(f"{where}: {name} is {array.dtype} of shape {array.shape}; give one row of integers")
     ends = offsets[:1].tolist(), offsets[-1:].tolist()
     if len(offsets) < 2 or ends != ([0], [len(values)]) or (offsets[1:] < offsets[:-1]).any():
-        raise DataError(
-            f"{where}: {names[1]} must go from 0 to the {len(values)} entries of {names[0]}, never fall, and have one entry"
-            " more than there are records"
-        )
+        raise DataError(f"{where}: {names[1]} must rise from 0 to {len(values)}, with one entry more than records")
     if values.dtype.kind == "i" and values.min(initial=0) < 0:
         raise DataError(f"{where}: {names[0]} holds {values.min()}; a word is a rank from 1 up, and 0 an unknown one")
 
@@ -241,9 +234,7 @@ def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) 
     """
     records = len(offsets) - 1
     if records * layout.length > MAX_POSITIONS:
-        raise DataError(
-            f"{where}: {records:,} records of {layout.length:,} words are too many; pass a smaller `length`"
-        )
+        raise DataError(f"{where}: {records:,} texts of {layout.length:,} words are too many; lower `length`")
     padded_rows = np.zeros((records, layout.length), dtype=np.int32)
     ends, starts = offsets[1:].astype(np.int64), offsets[:-1].astype(np.int64)
     back = np.arange(-layout.length, 0)
@@ -278,9 +269,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
-        raise InputError(
-            f"`start`: {path} cannot be read ({first_line(error)}); write it with safetensors.torch.save_file"
-        ) from None
+        raise InputError(f"`start`: {path} cannot be read ({first_line(error)}); write it by safetensors") from None
 
 
 def file_digest(path: str | Path) -> str:

@@ -95,9 +95,7 @@ def places_of(
         return None
     faults = [f"{what} {shown(names)}" for what, names in name_faults(wanted, present)]
     if faults:
-        raise DataError(
-            f"{source}: its columns are not those of {whose}: it {'; it '.join(faults)}; give it the same columns"
-        )
+        raise DataError(f"{source}: its columns are not those of {whose}: it {'; it '.join(faults)}; give the same")
     return [present.index(name) for name in wanted]
 
 
@@ -147,9 +145,7 @@ def side_by_side(
     parts = []
     for name, value in arrays.items():
         if value.ndim == 0 or value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
-            raise DataError(
-                f"{where}[{name!r}] is {value.dtype} of shape {value.shape}; give numbers, a row of one length a record"
-            )
+            raise DataError(f"{where}[{name!r}] is {value.dtype} of shape {value.shape}; give numbers, a row a record")
         most = table_sizes.get(name, 2 if value.dtype == bool else 0)
         if check and not most and value.dtype.name in _WHOLE:
             raise DataError(
@@ -186,9 +182,7 @@ def _by_name(words: Words, arrays: Mapping[str, np.ndarray], where: str) -> dict
 def check_words(x: np.ndarray, words: Words, where: str) -> None:
     """Raise DataError unless all values of records in one array are positions in a table of ``words``."""
     if not isinstance(words, int) or isinstance(words, bool) or not 1 <= words <= MAX_TABLE or x.ndim != 2:
-        raise DataError(
-            f"`words` {words}: {where} of shape {x.shape}; give 1 to {MAX_TABLE:,} for (records, positions)"
-        )
+        raise DataError(f"`words` {words}: give 1 to {MAX_TABLE:,}, where {where} is (records, positions)")
     _check_whole(x, words, where)
 
 
@@ -200,5 +194,5 @@ def _check_whole(values: np.ndarray, words: int, where: str) -> None:
         record, place = np.argwhere(wrong)[0]
         raise DataError(
             f"{where} has {flat[record, place]} at record {record}, place {place} (counted from 0); with `words` {words}"
-            f" every value must be a position, a whole number from 0 to {words - 1}"
+            f" give whole numbers from 0 to {words - 1}"
         )

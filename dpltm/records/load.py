@@ -150,12 +150,11 @@ class _Source:
     def splits(self, dataset: str, home: Path) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
         """Description if known, name, training split and its own test split if any."""
         path = Path(dataset)
-        if self.schema is not None and suffix_of(path) not in TABLES:
-            raise DataError(f"`schema`: is for tables ({', '.join(TABLES)}), and {dataset} is none; drop `schema`")
+        if suffix_of(path) not in TABLES:
+            check_none(f"is for tables ({', '.join(TABLES)}), and {dataset} is none", schema=self.schema)
         if {os.sep, os.altsep or os.sep} & set(dataset) or suffix_of(path) in SUFFIXES:
             return None, stem_of(path), *self._file(path, "`dataset`")
-        if self.label is not None:
-            raise DataError(f"`label` {self.label}: {dataset} is a name, not a table; drop `label`")
+        check_none(f"{dataset} is a name, not a table", label=self.label)
         description = catalogue().get(dataset)
         file = home / f"{dataset}.npz"
         if dataset != "digits" and file.is_file():
@@ -167,8 +166,7 @@ class _Source:
             raise DataError(f"`dataset` {dataset}{instead(f'dataset {dataset}') or unknown + own}")
         if dataset != "digits" and not description.openml:
             raise DataError(
-                f"{dataset}: no {dataset}.npz ({description.summary}) in {home}; put it there, or export"
-                " DPLTM_DATA=FOLDER that has it"
+                f"{dataset}: no {dataset}.npz ({description.summary}) in {home}; put it there, or export DPLTM_DATA=FOLDER"
             )
         check_none(f"nothing says whose the records of {dataset} are", unit_column=self.units)
         return description, dataset, *(_digits() if dataset == "digits" else download(description, home))
@@ -266,27 +264,22 @@ def convert(bunch: Mapping[str, Any], description: Description) -> tuple[RawSpli
 
     They hold bytes where the described bounds are those of bytes, else float32.
     """
-    source = f"OpenML {description.name}"
-    remedy = f"the table has changed, put {description.name}.npz into the data home instead"
-    rows, features = description.records + description.openml_test, int(np.prod(description.shape))
-    if np.shape(bunch["data"]) != (rows, features):
-        raise DataError(f"{source}: has shape {np.shape(bunch['data'])}, expected {(rows, features)}; {remedy}")
+    source, cut = f"OpenML {description.name}", description.records
+    coloured = len(description.shape) == 3
+    # a row comes plane by plane, a record has its colours last
+    shape = (description.shape[-1], *description.shape[:-1]) if coloured else description.shape
     try:
         # ARFF quotes some labels, and the quotes can survive parsing.
         target = np.array([float(str(t).strip("'\"")) for t in bunch["target"]]) - description.first_label
-        data: np.ndarray = np.asarray(bunch["data"], dtype=np.float32)
+        x: np.ndarray = np.asarray(bunch["data"], dtype=np.float32).reshape(cut + description.openml_test, *shape)
     except ValueError as error:
-        raise DataError(f"{source}: holds something that is not a number ({first_line(error)}); {remedy}") from error
+        fix = f"put {description.name}.npz into the data home instead"
+        raise DataError(f"{source}: the table has changed ({first_line(error)}); {fix}") from error
     if description.bounds == (0, 255):
         with np.errstate(invalid="ignore"):
-            as_bytes = data.astype(np.uint8)
-        data = as_bytes if np.array_equal(data, as_bytes) else data
-    if len(description.shape) == 3:  # a row of a colour image comes plane by plane, a record has channels last
-        height, width, channels = description.shape
-        x = data.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
-    else:
-        x = data.reshape(-1, *description.shape)
-    cut = description.records
+            as_bytes = x.astype(np.uint8)
+        x = as_bytes if np.array_equal(x, as_bytes) else x
+    x = np.moveaxis(x, 1, -1) if coloured else x
     return RawSplit(x[:cut], target[:cut], source), RawSplit(x[cut:], target[cut:], source, "x_test", "y_test")
 
 
@@ -366,9 +359,7 @@ def _split(x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name
     """Features and labels of a split as they are given."""
     if schema is not None:
         if not is_frame(x):
-            raise DataError(
-                f"`schema`: goes with a data frame, whose columns have names, and {x_name} is none; drop it"
-            )
+            raise DataError(f"`schema`: goes with a data frame, and {x_name} is none; drop it")
         labels = None if y is None else list(as_array(y, "y"))
         if labels is not None and len(labels) != len(x):
             raise DataError(f"{name}: {x_name} has {len(x)} records and {len(labels)} labels; give one label a record")

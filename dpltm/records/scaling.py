@@ -38,9 +38,7 @@ def affine(bounds: tuple[float, float]) -> tuple[float, float]:
     offset = 0.0 - low / (high - low) if bottom == 0 else 0.0 - (high + low) / (high - low)
     limits = np.finfo(np.float32)
     if not (limits.tiny <= multiplier <= limits.max and abs(offset) <= 2**23):
-        raise DataError(
-            f"{option}: too narrow or too wide for single precision; rescale the features and their bounds"
-        )
+        raise DataError(f"{option}: too narrow or too wide for single precision; rescale features and bounds")
     return multiplier, offset
 
 

@@ -33,7 +33,7 @@ MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
 
 KINDS = ("number", "category", "hashed", "date", "label", "ignored")
 
-MAX_CATEGORIES, MAX_FEATURES, MAX_BYTES = 10_000, 100_000, 2**20
+MAX_CATEGORIES, MAX_FEATURES, MAX_BYTES = 10_000, 100_000, 2**22
 """Of a column; of a table; of a file. Guards against typing errors and hostile files."""
 
 _FIELDS = {
@@ -170,10 +170,8 @@ class Schema:
 
     def check_finished(self) -> None:
         if self.wanted:
-            raise DataError(
-                f"`schema`: kind, bounds or values of {shown([column.name for column in self.wanted])} are still private;"
-                " write public ones, or find them by dpltm datasets schema, with this `schema` and `private` 0.2"
-            )
+            names = shown([column.name for column in self.wanted])
+            raise DataError(f"`schema`: kind, bounds or values of {names} are private; write or find them (`private`)")
 
 
 NO_SCHEMA = Schema(())
@@ -346,17 +344,15 @@ def schema_text(schema: Schema, columns: Sequence[Column], lineage: Lineage, wor
     lines = [f"# {line}" for line in words.splitlines()]
     for name, usual in _ABOVE.items():
         value = getattr(schema, name)
-        if name == "missing":
-            lines.append(f"missing = {_list(value)}")
-        elif value != usual:
-            lines.append(f"{name} = {json.dumps(value) if isinstance(value, bool) else toml_text(value)}")
+        if name == "missing" or value != usual:
+            lines.append(f"{name} = {_toml(value)}")
     lineage = schema.lineage | lineage
-    lines += [f"lineage = {toml_text(json.dumps(to_json(lineage)))}"] if lineage.entries else []
+    lines += [f"lineage = {_toml(json.dumps(to_json(lineage)))}"] if lineage.entries else []
     return "\n\n".join(["\n".join(lines), *map(_column_text, columns)]) + "\n"
 
 
 def _column_text(column: Column) -> str:
-    lines = [f"[column.{toml_text(column.name)}]", f"kind = {toml_text(column.kind)}"]
+    lines = [f"[column.{_toml(column.name)}]", f"kind = {_toml(column.kind)}"]
     lines += [f"{flag} = true" for flag in ("missing", "other", "log") if getattr(column, flag)]
     field = "bounds" if column.is_target else _WANTED.get(column.kind)
     if column.wanted:
@@ -364,9 +360,8 @@ def _column_text(column: Column) -> str:
     elif field == "bounds":
         lines.append(f"bounds = [{', '.join(_end(end, column.kind) for end in column.bounds)}]")
     elif field:
-        spellings = (toml_text(texts[0]) if len(texts) == 1 else _list(texts) for texts in column.values)
-        lines.append(f"{field} = [{', '.join(spellings)}]")
-        lines += [f"shares = [{', '.join(map(repr, column.shares))}]"] if column.shares else []
+        lines.append(f"{field} = {_toml([texts[0] if len(texts) == 1 else texts for texts in column.values])}")
+        lines += [f"shares = {_toml(column.shares)}"] if column.shares else []
     elif column.kind == "hashed":
         lines.append(f"buckets = {column.buckets}")
     return "\n".join(lines)
@@ -378,10 +373,6 @@ def _end(end: float, kind: str) -> str:
     return str(int(end)) if end.is_integer() and abs(end) < 2**53 else repr(end)
 
 
-def _list(values: Sequence[str]) -> str:
-    return f"[{', '.join(map(toml_text, values))}]"
-
-
-def toml_text(value: str) -> str:
-    """Return a basic string: JSON's, but that TOML wants one more character escaped."""
+def _toml(value: object) -> str:
+    """JSON, which TOML takes for texts, truth values and lists of them, but that it wants one more character escaped."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

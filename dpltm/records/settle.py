@@ -127,19 +127,15 @@ def _bounds(
         return (0.0, float(train.tables[0] - 1) if train.tables else 1.0), "declared"
     octets = [part.name for part in train.parts if part.dtype == "uint8" and not part.words]
     if octets and len(quantities) > 1:
-        raise DataError(
-            f"{train.source}: {train.x_name}[{octets[0]!r}] holds bytes, beside quantities of another type, and there is one"
-            " range for all: give it as floats in the range of the others"
-        )
+        where = f"{train.source}: {train.x_name}[{octets[0]!r}]"
+        raise DataError(f"{where} holds bytes beside quantities of another type; give floats of one range")
     if declared is not None:
         return declared, "declared"
     if description is not None:
         return description.bounds, "described"
     dtype = train.x.dtype if len(quantities) != 1 else np.dtype(quantities.pop())
     if test is not None and not train.parts and test.x.dtype != dtype:
-        raise DataError(
-            f"{test.source}: {test.x_name} is {test.x.dtype}; store it as {dtype}, as in training, or pass `bounds`"
-        )
+        raise DataError(f"{test.source}: {test.x_name} is {test.x.dtype}; store it as {dtype}, or pass `bounds`")
     if dtype.name not in _BY_TYPE:
         raise DataError(f"{train.source}: {train.x_name} is {dtype}, which has no public range; pass `bounds` LO,HI")
     return _BY_TYPE[dtype.name]
@@ -200,9 +196,14 @@ def settle(
     if test is not None:
         test = test.in_order(train.columns, train.source)
         tested, _ = _checked(test, Part(f"{name} (test)"), valued=split.valued)
-        _check_same_features(train, test)
-        if tested.labels != split.labels:
-            raise DataError(f"{test.source}: {test.y_name} holds {tested.labels}; give {split.labels}, as in training")
+        if other := differences(train.parts, test.parts):
+            raise DataError(f"{test.source}: records of {test.x_name} {other}; give both splits the same parts")
+        for name_of, form, expected in (
+            (test.x_name, f"records of shape {tested.shape}", f"records of shape {split.shape}"),
+            (test.y_name, str(tested.labels), str(split.labels)),
+        ):
+            if form != expected:
+                raise DataError(f"{test.source}: {name_of} has {form}; give {expected}, as in training")
         _check_range(tested, labels, test)
         apart = published and test.source == train.source  # a publication says that its splits are separate
         _check_separate(name, split.rows, tested.rows, train, test, apart or declared.rows_coincide)
@@ -260,8 +261,7 @@ def checked_features(raw: RawSplit) -> np.ndarray:
         record, feature = np.argwhere(~np.isfinite(flat))[0]
         column = f"column {raw.columns[feature]!r}" if raw.columns else f"feature {feature}"
         raise DataError(
-            f"{where} has {flat[record, feature]} at record {record}, {column} (counted from 0); features must be finite;"
-            " replace the value or drop the record"
+            f"{where} has {flat[record, feature]} at record {record}, {column} (counted from 0); features must be finite"
         )
     return np.ascontiguousarray(x, x.dtype.newbyteorder("="))
 
@@ -285,9 +285,7 @@ def _checked_labels(raw: RawSplit, empty: bool) -> np.ndarray:
         right |= values == EMPTY
     if not right.all():
         record = int(np.argmin(right))
-        raise DataError(
-            f"{where} has label {y[record]} at record {record}; number the classes from 0 to K-1{OTHER_LABELS}"
-        )
+        raise DataError(f"{where} has label {y[record]} at record {record}; number classes 0 to K-1{OTHER_LABELS}")
     return y.astype(np.int64)
 
 
@@ -296,9 +294,7 @@ def _with_levels(raw: RawSplit, target: tuple[float, float]) -> RawSplit:
     y, where = _labels_of(raw)
     if not (finite := np.isfinite(y)).all():
         at = int(np.argmin(finite))
-        raise DataError(
-            f"{where} has {y[at]} at record {at} (counted from 0); a target must be finite; drop the record"
-        )
+        raise DataError(f"{where} has {y[at]} at record {at} (counted from 0); a target must be finite")
     low, high = target
     parts = (np.clip(y.astype(np.float64), low, high) - low) / (high - low)
     rows = Rows(np.asarray(raw.x), y) if raw.rows is None else raw.rows
@@ -319,9 +315,7 @@ def _checked_values(raw: RawSplit) -> np.ndarray:
         values = np.ascontiguousarray(y, "f4" if y.dtype.kind == "f" else "i8")
     wrong = ~np.isfinite(values).reshape(len(values), -1).all(1)
     if wrong.any():
-        raise DataError(
-            f"{where} is not finite in float32, at record {int(np.argmax(wrong))} (counted from 0); drop the record"
-        )
+        raise DataError(f"{where} is not finite in float32, at record {int(np.argmax(wrong))} (counted from 0)")
     return values
 
 
@@ -329,18 +323,8 @@ def _check_range(split: Split, classes: int, raw: RawSplit) -> None:
     y = split._closed.y
     if classes != VALUES and (outside := y >= classes).any():
         record = int(np.argmax(outside))
-        raise DataError(
-            f"{raw.source}: {raw.y_name} has label {y[record]} at record {record}, but there are {classes} classes, numbered"
-            " from 0; correct the label or pass `classes`"
-        )
-
-
-def _check_same_features(train: RawSplit, test: RawSplit) -> None:
-    if other := differences(train.parts, test.parts):
-        raise DataError(f"{test.source}: records of {test.x_name} {other}; give both splits the same parts")
-    if train.x.shape[1:] != test.x.shape[1:]:
-        shape, expected = test.x.shape[1:], train.x.shape[1:]
-        raise DataError(f"{test.source}: {test.x_name} has records of shape {shape}; give {expected}, as in training")
+        where = f"{raw.source}: {raw.y_name} has label {y[record]} at record {record}"
+        raise DataError(f"{where}, but there are {classes} classes, numbered from 0; correct it or `classes`")
 
 
 def _check_separate(

@@ -415,7 +415,5 @@ class Split:
         else:
             opened = self.nobodys if by is None else isinstance(by, (Secret, Public))
         if not opened:
-            raise InputError(
-                "records: nothing on record opens them; pay for what is read of them, or declare it in their ledger"
-            )
+            raise InputError("records: nothing on record opens them; pay for what is read of them, or declare it")
         return self._closed

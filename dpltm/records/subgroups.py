@@ -69,9 +69,7 @@ def _find(dataset: Dataset, name: str) -> tuple[Column | None, int]:
     if name in usable:
         start = names.index(name)
         return columns[start] if columns else None, start
-    raise InputError(
-        f"`by` {name!s:.60}: no column that tells subgroups; there is {shown(usable) if usable else 'none'}"
-    )
+    raise InputError(f"`by` {name!s:.60}: no column that tells subgroups; there is {shown(usable) or 'none'}")
 
 
 def _bands(name: str, values: np.ndarray, empty: np.ndarray, column: Column | None) -> Subgroups:

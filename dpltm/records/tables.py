@@ -59,12 +59,10 @@ class Block:
     Attributes:
         columns: Arrow arrays of the columns that are read, by their places.
         records: their numbers in the table, from 0.
-        ragged: numbers of those that have not a cell a column and are left out, and how many they have.
     """
 
     columns: dict[int, Any]
-    records: Sequence[int]
-    ragged: tuple[tuple[int, int], ...] = ()
+    records: range
 
     def __len__(self) -> int:
         return len(self.records)
@@ -198,12 +196,16 @@ def _by_line(table: Table, path: Path, read: Sequence[int], start: int) -> Itera
     """Yield the records of a file from one of them on, by Python's reader."""
     width = len(table.names)
     with _rows(path, table.schema) as rows:
-        records = enumerate(itertools.islice(rows, start + table.schema.header, None), start)
+        records = itertools.islice(rows, start + table.schema.header, None)
         while block := list(itertools.islice(records, BLOCK)):
-            full = [(record, row) for record, row in block if len(row) == width]
-            columns = {at: pa.array([row[at] for _, row in full], pa.string()) for at in read}
-            ragged = tuple((record, len(row)) for record, row in block if len(row) != width)
-            yield Block(columns, [record for record, _ in full], ragged)
+            for record, row in enumerate(block, start):
+                if len(row) != width:
+                    raise DataError(
+                        f"{path}: record {record} (from 0) has {len(row)} cells for {width} columns; mend it"
+                    )
+            columns = {at: pa.array([row[at] for row in block], pa.string()) for at in read}
+            yield Block(columns, range(start, start + len(block)))
+            start += len(block)
 
 
 def _by_arrow(table: Table, path: Path, read: Sequence[int]) -> Iterator[Block]:
@@ -262,20 +264,14 @@ def record_batches(path: Path) -> Iterator[tuple[Any, Iterator[Any]]]:
             yield reader.schema, batches
         except (pa.ArrowException, UnicodeDecodeError) as error:  # names that are no text
             kind = path.suffix.lower()[1:]
-            raise DataError(
-                f"{path}: is not a {kind} file that can be read ({first_line(error)}); write it again"
-            ) from error
+            raise DataError(f"{path}: is not a {kind} file that can be read ({first_line(error)})") from error
 
 
 # tables of numbers
 
 
 def read_table(
-    table: Table,
-    label: str | None,
-    labelled: bool = True,
-    units: str | None = None,
-    spare: Sequence[str] = (),
+    table: Table, label: str | None, labelled: bool = True, units: str | None = None, spare: Sequence[str] = ()
 ) -> RawSplit:
     """Return the records of a table of numbers, in the narrowest type that holds all of them.
 
@@ -290,10 +286,6 @@ def read_table(
     at_label = names.index(label) if label is not None and labelled else None
 
     def arrays(block: Block) -> list[np.ndarray]:
-        for record, count in block.ragged:
-            raise DataError(
-                f"{table}: record {record} (from 0) has {count} cells for the {len(names)} columns; correct it"
-            )
         if units is not None:
             whose.extend(Cells.of(block.columns[names.index(units)]).records())
         x = np.column_stack([_numbers(table, block, at, names[at] == units) for at in columns])
@@ -404,73 +396,50 @@ def read_by_schema(
     if coder is None:
         schema.check_finished()
     label = schema.label.name if labelled else None
-    encoder = _Encoder(table, None if labels is not None else label, units, spare, coder)
-    x, y, cells, targets = table.joined(list(encoder.read), encoder.arrays)
+    named = {units, *(column.name for column in schema.columns)}
+    passed = {*index_columns(table.names), *(at for at, name in enumerate(table.names) if name in spare)}
+    read = {at: name for at, name in enumerate(table.names) if name in named or at not in passed}
+    _check_header(table, list(read.values()), units, labelled and labels is None)
+    own = None if schema.labels is None else schema.labels.name
+    columns = [name for name in read.values() if name != own]
+    faults, whose, empty = Faults(), list[str](), frozenset(schema.missing)
+
+    def arrays(block: Block) -> list[np.ndarray]:
+        """Return features, classes, and all other cells and those of labels as numbers, of some records."""
+        cells = {name: Cells.of(block.columns[at]) for at, name in read.items()}
+        features = [
+            coder(column, cells[column.name], empty)[:, None]
+            if column.wanted and coder is not None
+            else encoded(column, cells[column.name], empty, faults, block.records)
+            for column in schema.columns
+            if column.features
+        ]
+        y, targets = np.zeros(len(block), dtype=np.int64), np.empty(0)
+        if label is not None and labels is None:
+            y, targets = classes_of(schema.label, cells[label], faults, block.records), cells[label].numbers
+        if units is not None and units in cells:
+            whose.extend(cells[units].records())
+        numbers = [np.empty((len(block), 0)), *(cells[name].numbers[:, None] for name in columns)]
+        return [np.concatenate(features, axis=1), y, np.concatenate(numbers, axis=1), targets]
+
+    x, y, cells, targets = table.joined(list(read), arrays)
     if labels is not None:
         label_cells = Cells.of_objects(list(labels))
-        y = classes_of(schema.label, label_cells, encoder.faults, range(len(label_cells)))
-        targets = label_cells.numbers
-    if encoder.faults:
-        raise DataError(f"{table}: does not fit its schema: {'; '.join([*encoder.faults.values()][:MOST_FAULTS])}")
+        y, targets = classes_of(schema.label, label_cells, faults, range(len(label_cells))), label_cells.numbers
+    if faults:
+        raise DataError(f"{table}: does not fit its schema: {'; '.join([*faults.values()][:MOST_FAULTS])}")
     return RawSplit(
         x,
         y if labelled else None,
         str(table),
         "the feature table",
         f"column {label!r}",
-        None,
-        Rows(cells, targets, tuple(encoder.columns), label),  # known under any schema
-        np.array(encoder.whose) if units is not None and labelled else None,
-        units or "",
-        left_out=tuple(name for at, name in enumerate(table.names) if at not in encoder.read),
+        rows=Rows(cells, targets, tuple(columns), label),  # known under any schema
+        units=np.array(whose) if units is not None and labelled else None,
+        units_name=units or "",
+        left_out=tuple(name for at, name in enumerate(table.names) if at not in read),
         schema=schema,
     )
-
-
-class _Encoder:
-    """Makes arrays of a table by its schema. Arguments as :func:`read_by_schema`; ``label`` None for records without."""
-
-    def __init__(
-        self,
-        table: Table,
-        label: str | None,
-        units: str | None,
-        spare: Sequence[str] = (),
-        coder: Coder | None = None,
-    ) -> None:
-        self.table, self.label, self.units, self.coder = table, label, units, coder
-        self.faults, self.whose = Faults(), list[str]()
-        schema = table.schema
-        named_columns = {units, *(column.name for column in schema.columns)}
-        passed = {*index_columns(table.names), *(at for at, name in enumerate(table.names) if name in spare)}
-        self.read = {at: name for at, name in enumerate(table.names) if name in named_columns or at not in passed}
-        _check_header(table, list(self.read.values()), units, label is not None)
-        own = None if schema.labels is None else schema.labels.name
-        self.columns = [name for name in self.read.values() if name != own]
-
-    def arrays(self, block: Block) -> list[np.ndarray]:
-        """Return features, classes, and all other cells and those of labels as numbers, of some records."""
-        schema = self.table.schema
-        empty = frozenset(schema.missing)
-        for record, count in block.ragged:
-            what = f"{count} cells in place of {len(self.table.names)}"
-            self.faults.add("whole lines", what, "give every record one cell a column", record)
-        cells = {name: Cells.of(block.columns[at]) for at, name in self.read.items()}
-        features = [
-            self.coder(column, cells[column.name], empty)[:, None]
-            if column.wanted and self.coder is not None
-            else encoded(column, cells[column.name], empty, self.faults, block.records)
-            for column in schema.columns
-            if column.features
-        ]
-        y, targets = np.zeros(len(block), dtype=np.int64), np.empty(0)
-        if self.label is not None:
-            y = classes_of(schema.label, cells[self.label], self.faults, block.records)
-            targets = cells[self.label].numbers
-        if self.units is not None and self.units in cells:
-            self.whose += cells[self.units].records()
-        numbers = [np.empty((len(block), 0)), *(cells[name].numbers[:, None] for name in self.columns)]
-        return [np.concatenate(features, axis=1), y, np.concatenate(numbers, axis=1), targets]
 
 
 def _check_header(table: Table, names: list[str], units: str | None, labelled: bool) -> None:
@@ -582,8 +551,7 @@ def check_spelling(path: Path, schema: Schema) -> None:
         if count > max(read[name], records / 2):
             raise DataError(
                 f"{path}: column {name!r} holds numbers or dates in a form that is not read; write 1{schema.decimal}5 and"
-                ' 2024-12-31, say separator and decimal in a `schema`, or there kind = "ignored", or kind = "category" and'
-                ' values = "private"'
+                ' 2024-12-31, or say separator and decimal, or kind "ignored" or "category", in a `schema`'
             )
 
 
@@ -597,8 +565,6 @@ def read_off(path: Path, schema: Schema, declared: Sequence[str] = ()) -> Schema
     names = table.names
     times: dict[str, Counter[str]] = {name: Counter() for name in names}
     for block in table.blocks(range(len(names))):
-        for record, width in block.ragged:
-            raise DataError(f"{path}: record {record} (from 0) has {width} cells for {len(names)} columns; correct it")
         for at, column in block.columns.items():
             cells = Cells.of(column)
             counts = np.bincount(cells.codes, minlength=len(cells.texts)).tolist()
@@ -637,16 +603,11 @@ def _kinds(path: Path) -> dict[str, str]:
     """Return kinds by the types of columns, where a file has them: no value is looked at."""
     if suffix_of(path) == ".csv":
         return {}
-    kinds = {
-        "number": (is_numeric,),
-        "category": (is_text, pa.types.is_boolean),
-        "date": (pa.types.is_date, pa.types.is_timestamp),
-    }
+    kinds = {"number": is_numeric, "category": lambda kind: is_text(kind) or pa.types.is_boolean(kind)}
+    kinds["date"] = lambda kind: pa.types.is_date(kind) or pa.types.is_timestamp(kind)
     with record_batches(path) as (schema, _):
         types = zip(schema.names, schema.types, strict=True)
-        return {
-            name: kind for name, type_ in types for kind, tests in kinds.items() if any(test(type_) for test in tests)
-        }
+        return {name: kind for name, type_ in types for kind, is_kind in kinds.items() if is_kind(type_)}
 
 
 NEARLY = 0.95
@@ -684,16 +645,11 @@ def _label_read_off(column: Column, times: Counter[str]) -> Column:
         return column
     cells = sorted(cell for cell in times if cell not in MISSING)
     if not column.values and len(cells) > FEW and all(as_number(cell, column.decimal) is not None for cell in cells):
-        raise DataError(
-            f"`label` {column.name}: holds {len(cells):,} different numbers; give their public range by `target_bounds`"
-            " LO,HI, or name the `classes`"
-        )
+        raise DataError(f"`label` {column.name}: holds {len(cells):,} numbers; say `classes`, or `target_bounds`")
     values = column.values or tuple((cell,) for cell in cells)
     counts = [sum(times[cell] for cell in spellings) for spellings in values]
     if len(values) < 2 or not all(counts):
         lacking = shown([spellings[0] for spellings, count in zip(values, counts, strict=True) if not count])
-        raise DataError(
-            f"`label` {column.name}: has no record of {lacking or 'a second class'}; take some of every class"
-        )
+        raise DataError(f"`label` {column.name}: has no record of {lacking or 'a second class'}; take some of each")
     shares = tuple(max(round(count / sum(counts), 6), 1e-6) for count in counts)
     return replace(column, wanted=False, values=values, shares=shares)

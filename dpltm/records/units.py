@@ -21,7 +21,7 @@ from dpltm.privacy.entry import RECORD
 from dpltm.records.cells import text_of
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.encode import as_number
-from dpltm.records.split import Arrays, Rows, Split
+from dpltm.records.split import Arrays, Rows
 
 MAX_SLOTS = 4096
 """Most records of one unit that count."""
@@ -61,9 +61,7 @@ def checked_units(raw: RawSplit, rows: np.ndarray | slice = slice(None)) -> np.n
     if values.dtype == object and values.ndim == 1:  # as a column of pandas has them
         values = np.array([text_of(owner) or "" for owner in values], dtype=str)
     if values.dtype.kind not in "iuUSf" or values.shape != (len(raw.x),):
-        raise DataError(
-            f"{where} has dtype {values.dtype} and shape {values.shape}; give a whole number or text for each record"
-        )
+        raise DataError(f"{where} has dtype {values.dtype} and shape {values.shape}; give each a number or name")
     distinct, codes = np.unique(values[rows], return_inverse=True)
     cells = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in distinct.tolist())
     names = list(map(whose, cells))
@@ -79,9 +77,7 @@ def checked_units(raw: RawSplit, rows: np.ndarray | slice = slice(None)) -> np.n
 def check_per_unit(per_unit: int | None) -> None:
     """Raise DataError if it is said how many records of a person count, where single records are the unit."""
     if per_unit is not None:
-        raise DataError(
-            "`per_unit`: bounds what one person gives, so it goes with `unit_column`; leave it out, or add that"
-        )
+        raise DataError("`per_unit`: bounds what a person gives; add `unit_column`, or leave it out")
 
 
 def in_slots(units: np.ndarray, hashes: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -111,17 +107,6 @@ def places_of_persons(rows: Rows, slots: int) -> list[np.ndarray]:
     return np.split(order, np.flatnonzero(np.diff(row)) + 1)
 
 
-def _slotted(split: Split, units: np.ndarray, hashes: np.ndarray, slots: int) -> Split:
-    """Return units as records; zeros and ``ABSENT`` in empty slots."""
-    order, row, slot = in_slots(units, hashes, slots)
-    count = len(np.unique(units))
-    values, labels = split._closed
-    x = np.zeros((count, slots, *split.shape), split.dtype)
-    y = np.full((count, slots), ABSENT, dtype=np.int64)
-    x[row, slot], y[row, slot] = values[order], labels[order]
-    return replace(split, _closed=Arrays(x, y))
-
-
 def at_unit(dataset: Dataset, per_unit: int | None) -> Dataset:
     """Return the records at the unit that is to be protected: a person, where something says whose each record is.
 
@@ -148,19 +133,20 @@ def at_unit(dataset: Dataset, per_unit: int | None) -> Dataset:
     names, units = np.unique(dataset.rows._units, return_inverse=True)
     count = len(names)
     if dataset.part.cut == "place":
-        raise DataError(
-            "`unit_column`: takes every record of a person; places part them, so give a fraction as `subset`"
-        )
+        raise DataError("`unit_column`: places part the records of a person; give a fraction as `subset`")
     if count < 2:
         raise DataError(f"`unit_column`: all records of {dataset.name} are of one person; give those of several")
     if not 1 <= slots <= MAX_SLOTS or count * slots * math.prod(dataset.train.shape) > MAX_VALUES:
-        raise DataError(
-            f"`per_unit` {slots}: must be 1 to {MAX_SLOTS:,}, and fewer where persons or features are many"
-        )
+        raise DataError(f"`per_unit` {slots}: must be 1 to {MAX_SLOTS:,}, fewer where persons or features are many")
+    order, row, slot = in_slots(units, dataset.rows.public_hashes(), slots)
+    values, labels = dataset.train._closed
+    x = np.zeros((count, slots, *dataset.train.shape), dataset.train.dtype)
+    y = np.full((count, slots), ABSENT, dtype=np.int64)
+    x[row, slot], y[row, slot] = values[order], labels[order]
     declared = dataset.records_origin == "declared"
     return replace(
         dataset,
-        train=_slotted(dataset.train, units, dataset.rows.public_hashes(), slots),
+        train=replace(dataset.train, _closed=Arrays(x, y)),
         records=dataset.records if declared else count,
         records_origin="declared" if declared else "counted",
         unit=dataset.rows.units_name,

@@ -16,7 +16,6 @@ record replaced by another, read sqrt(2m) and 2k. What follows (intervals, order
 from __future__ import annotations
 
 import datetime
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,7 @@ from dpltm.errors import DataError, InputError
 from dpltm.options.datasets import FindOptions
 from dpltm.privacy.account import Planned
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.entry import NO_LINEAGE, Entry, Secret, to_json
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Secret
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, Guarantee, NoisySgd
 from dpltm.privacy.release import Once, pay, price
@@ -42,7 +41,7 @@ from dpltm.records.cells import Cells
 from dpltm.records.dataset import Dataset
 from dpltm.records.files import reading, stem_of
 from dpltm.records.notes import public_input_notes, unit_notes
-from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, UNKNOWN, Column, Schema, schema_text
+from dpltm.records.schema import MAX_FEATURES, UNKNOWN, Column, Schema, schema_text
 from dpltm.records.settle import Declared, check_delta, parse_fraction, settle, take_part
 from dpltm.records.tables import Table, read_by_schema
 from dpltm.records.units import at_unit
@@ -77,9 +76,8 @@ HOLE = -1.0
 NAMES_DELTA = 0.01
 """Part of delta for names of categories that one record alone has: ten times more would lower their threshold by 8 %."""
 
-NAME_BYTES, COLUMN_BYTES, ENTRY_BYTES = 2 * LONGEST_NAME + 12, 200, 1000
-"""Most that a found name, each byte escaped, adds to the text of a schema, with its share; the rest of a found column; and
-of an entry."""
+MOST_TEXT, MOST_COLUMNS = 2**19, 2000
+"""Characters of a draft, and columns to be found, that make no schema which is too large to be read, whatever is found."""
 
 LEAST = 1e-9
 """Epsilon of that release, which is (0, delta)-DP: the least that accountants count."""
@@ -446,7 +444,11 @@ def _release(
     histograms = GaussianRelease(noise, query.sensitivity, adjacency=adjacency)
     words = f"histograms of {len(query.columns)} column{'s' * (len(query.columns) > 1)} for a schema"
     entry = Entry("release", part, (*lone, histograms), words, unit=book.unit)
-    _check_size(table.schema, entry)
+    text = schema_text(table.schema, table.schema.columns, NO_LINEAGE, FOUND)
+    if len(text) > MOST_TEXT or len(query.columns) > MOST_COLUMNS or 2 * table.schema.features > MAX_FEATURES:
+        raise InputError(
+            "`private`: what is found might make a schema too large to be read; draft fewer columns or values"
+        )
     records = table.dataset.records
     rarest, most, told = query.sure(histograms.noise_std, delta)
     if LIKE * records < most:
@@ -470,17 +472,3 @@ def _release(
         return find_columns(query, codes, table.names, histograms.noise_std, delta, noise)
 
     return Once(entry, table.schema.lineage, columns_found)
-
-
-def _check_size(schema: Schema, entry: Entry) -> None:
-    """Raise InputError where what is found might make a schema too large to be read."""
-    columns = [Column(column.name, "ignored") if column.wanted else column for column in schema.columns]
-    names = MOST_NAMES if any(map(is_named, schema.wanted)) else 0
-    size = len(schema_text(schema, columns, NO_LINEAGE, FOUND).encode()) + names * NAME_BYTES + ENTRY_BYTES
-    size += len(schema.wanted) * COLUMN_BYTES + 2 * len(json.dumps(to_json(entry)))
-    features = sum(column.features for column in columns) + names + 2 * len(schema.wanted)
-    if size > MAX_BYTES or features > MAX_FEATURES:
-        raise InputError(
-            f"`private`: what is found might make a schema too large to be read ({size:,} bytes, {features:,} features)"
-            "; list fewer values, or shorter ones, in the draft"
-        )

@@ -24,7 +24,6 @@ from types import FrameType
 from typing import Any
 
 from dpltm.errors import ArtifactError
-from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import ChannelStatistics
 from dpltm.networks import ModelSpec
 from dpltm.privacy.entry import Lineage
@@ -33,6 +32,7 @@ from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, save_winner
 from dpltm.training.artifacts import TicketSet, Winner
 from hostile_values import MAPS, wrong_values
+from maps import make_feature_map
 from set_entries import DRAWN, MOMENTS, TRAINED, store_set
 
 MAX_SECONDS, MAX_MEGABYTES = 20, 256

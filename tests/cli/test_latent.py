@@ -14,8 +14,8 @@ from safetensors.numpy import load_file
 from sklearn.datasets import load_digits
 
 from commands import certified, made_by
-from dpltm.features.feature_map import make_feature_map
 from dpltm.local.scheme import Scheme
+from maps import make_feature_map
 
 SCHEME = "latent scheme --public pub.npz --features unit --protocol rappor --epsilon 192 --label-epsilon"
 ENCODE = "latent encode s --dataset b.npz --out m"

@@ -62,7 +62,7 @@ loop:                                 | privacy ledger loop
 --per-unit:                           | generate {PEOPLE} --provenance public --per-unit 3 --out new
 --unit-column:                        | {PERSONS} --model lstm:3x1
 --per-unit:                           | {PERSONS.replace("--unit-column who", "--per-unit 3")}
---label ill:                          | train --dense --dataset digits --label ill --epsilon 1 --out new
+--label: digits is a name, not a      | train --dense --dataset digits --label ill --epsilon 1 --out new
 --unit-column: all records of one     | {PERSONS} --dataset one.csv
 --model:                              | {TEXTS} --model mlp:3
 --features:                           | {TEXTS} --model embed --features unit

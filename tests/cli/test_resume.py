@@ -18,9 +18,8 @@ from dpltm.privacy.mechanisms import NoisySgd, Selection
 from dpltm.tickets import checkpoint_files
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench import run
-from dpltm.tickets.workbench.sweep import STAGES
+from dpltm.tickets.workbench.sweep import STAGES, TaskRunner
 from dpltm.training import least_squares
 from dpltm.training.descent import NoisyGradients
 from interruptions import Killed, ctrl_c, die, ending, interrupt, often, signals
@@ -484,8 +483,7 @@ def test_a_sweep_pays_once_for_each_trial_whatever_interrupts_it(cli, stopped_at
     assert len(members) == 4
     paid = releases(PAID)
     assert (paid.count(NoisySgd), paid.count(Selection), len(paid)) == (4, 2, 6)
-    for member in members:
-        assert {path.name for path in member.iterdir()} == {"result.json", "run"}
+    assert not [*Path("s.sweep/draws").iterdir()]
 
 
 @pytest.mark.parametrize("stage", ["train", None])
@@ -494,12 +492,11 @@ def test_a_trial_that_dies_between_two_stages_pays_for_neither_again(cli, monkey
     Path("s.toml").write_text(ONE + SETS + DRAWN)
     with monkeypatch.context() as patch:
         if stage is None:
-            patch.setattr(SweepFolder, "finish", interrupt)
+            patch.setattr(TaskRunner, "tidy", lambda _, task: task.command == "train" and interrupt())
         else:
             patch.setitem(STAGES, stage, interrupt)
         assert cli(SWEEP).code == 130
-    (member,) = Path("s.sweep/members").iterdir()
-    run = {path.name: path.read_bytes() for path in member.glob("run/*")}
+    run = {path: path.read_bytes() for path in Path("s.sweep/members").glob("*/run/*")}
     assert bool(run) == (stage is None)
     if run:  # and nobody on this machine knows of the ledger: the run knows what it cost
         spent, whole = open_ledger(PAID).account().epsilon(1e-5), PAID.read_bytes()
@@ -513,8 +510,9 @@ def test_a_trial_that_dies_between_two_stages_pays_for_neither_again(cli, monkey
         assert PAID.read_bytes() == whole
     assert cli(SWEEP).code == 0
     assert releases(PAID) == [Selection, NoisySgd]
-    assert {path.name for path in member.iterdir()} == {"result.json", "run"}
-    assert {path.name: path.read_bytes() for path in member.glob("run/*")}.items() >= run.items()
+    (member,) = Path("s.sweep/members").iterdir()
+    assert [path.name for path in (*member.iterdir(), *Path("s.sweep/draws").iterdir())] == ["run"]
+    assert {path: path.read_bytes() for path in run} == run
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])

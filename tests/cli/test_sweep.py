@@ -18,7 +18,7 @@ from commands import PRIVATE
 from dpltm.experiments import paired, summary
 from dpltm.privacy.mechanisms import NoisySgd, Selection
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.tickets.sweep_files import SweepFolder
+from dpltm.tickets.sweep_files import open_sweep
 from recipes import HEAD
 
 ONE = HEAD.replace("seeds = 2", "seeds = 1")
@@ -48,7 +48,7 @@ def sweep(cli: Callable[..., Any], cwd: Path) -> Callable[..., dict[str, Any]]:
 
 
 def members(out: Path) -> dict[str, dict[str, Any]]:
-    return {path.parent.name: json.loads(path.read_text()) for path in sorted(out.glob("members/*/result.json"))}
+    return {path.parts[-3]: json.loads(path.read_text()) for path in sorted(out.glob("members/*/run/result.json"))}
 
 
 def test_a_sweep_from_start_to_end(cli: Callable[..., Any], sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
@@ -60,10 +60,10 @@ def test_a_sweep_from_start_to_end(cli: Callable[..., Any], sweep: Callable[...,
     rows = {row["name"]: row for row in body["arms"]}
     for row in rows.values():  # what the table says is what the members' runs say
         values = {
-            result["seed"]: result["train"]["accuracy"] for result in done.values() if result["arm"] == row["name"]
+            label.split("-s")[1][0]: run["accuracy"] for label, run in done.items() if label.startswith(row["name"])
         }
-        assert row["values"] == {str(seed): value for seed, value in values.items()}
-        found = summary([values[0], values[1]])
+        assert row["values"] == values
+        found = summary([*values.values()])
         assert (row["mean"], row["sd"], row["interval"]) == pytest.approx((found.mean, found.sd, found.half))
         assert row["missing"] == []
         assert f"| {row['name']} |" in (out / "results.md").read_text()
@@ -86,7 +86,7 @@ def test_a_sweep_from_start_to_end(cli: Callable[..., Any], sweep: Callable[...,
     assert together == ledger.account().epsilon(1e-5) > single
     assert body["privacy"]["finite"] is None
     assert any("hyperparameter search" in note for note in body["privacy"]["notes"])
-    assert not list(out.glob("members/*/tickets"))  # copies that were drawn from are gone
+    assert not list(out.glob("draws/*"))  # copies that were drawn from are gone
     (out / "dpltm.ledger.key").unlink()  # nothing is left to do that would enter something, or need it
     shown = cli("run", "--config", "r.toml", "--jobs", "1").out
     assert shown.startswith("all together: certified epsilon = ")
@@ -168,7 +168,7 @@ def test_what_lies_in_the_folder_is_respected(
     own = HEAD.replace('"digits"\nsubset = "0.5:1.0"', '"./d.npz"')
     sweep(own + DENSE, "--seeds", "1")
     refused = ("run", "--config", "r.toml", "--jobs", "1", "--out")
-    SweepFolder(cwd / "other", "Another title")
+    open_sweep(cwd / "other", "Another title")
     done = cli(*refused, "other")
     assert (done.code, "'Another title'" in done.err) == (2, True)
     np.savez(cwd / "d.npz", x_train=x[1:201], y_train=y[1:201], x_test=x[201:], y_test=y[201:])

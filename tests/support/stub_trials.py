@@ -13,14 +13,14 @@ import torch
 from dpltm.errors import InputError
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask, network_id
-from dpltm.privacy.entry import NO_LINEAGE
+from dpltm.privacy.entry import NO_LINEAGE, Part, to_json
 from dpltm.progress import Progress
 from dpltm.pruning.generation import GenerationConfig, generate
-from dpltm.tickets.files import new_folder, write_lineage
+from dpltm.tickets.files import new_folder, write_json, write_lineage
 from dpltm.tickets.run import write_run
-from dpltm.tickets.sweep_files import SweepFolder
+from dpltm.tickets.sweep_files import open_sweep
 from dpltm.tickets.workbench.recipes import Recipe
-from dpltm.tickets.workbench.sweep import TrialRunner, sweep
+from dpltm.tickets.workbench.sweep import TaskRunner, sweep
 from set_entries import store_set
 
 SPEC = ModelSpec("mlp:2", 3, 2)
@@ -48,45 +48,45 @@ def calls(root: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def train(options: Any, progress: Progress) -> dict[str, Any]:
+def train(options: Any, progress: Progress) -> None:
     del progress
     out = Path(options.out)
-    _note(out.parents[2], out.parent.name)
+    _note(out)
     if options.lr == FAILS:
         raise InputError("`lr`: is not what it must be")
     if options.lr == BREAKS:
         raise ValueError("a private record")
     if options.lr == DIES:
         os.kill(os.getpid(), signal.SIGKILL)
-    answer = {"accuracy": 0.5, "privacy": {"certified": {"epsilon": 1.0}}}
     model = build(SPEC)
+    weights = network_id(model, Mask.dense(model))
+    config = {"model": SPEC.text, "features": 3, "classes": 2, "bounds": [0, 1], "part": to_json(Part())}
     with new_folder(out) as folder:
-        write_run(
-            folder, {"model": SPEC.text, "features": 3, "classes": 2, "bounds": [0, 1]}, model, Mask.dense(model), ()
-        )
-        write_lineage(folder, NO_LINEAGE, network_id(model, Mask.dense(model)))
-    return answer
+        write_run(folder, config, model, Mask.dense(model), ())
+        write_lineage(folder, NO_LINEAGE, weights)
+        certified = {"privacy": {"certified": {"epsilon": 1.0}}}
+        write_json(folder / "result.json", {"accuracy": 0.5, "weights": weights, **certified})
 
 
-def make_set(options: Any, progress: Progress) -> dict[str, Any]:
+def make_set(options: Any, progress: Progress) -> None:
     del progress
     out = Path(options.out)
-    _note(out.parents[1], out.name)
+    _note(out)
     config = GenerationConfig(rounds=1, iterations=1, batch_size=2, criterion="random", threads=None)
     body = generate(SPEC, torch.rand(4, 3), torch.tensor([0, 1, 0, 1]), config)
     store_set(out, body, name=options.name, criterion="random", provenance="public", config={})
-    return {}
 
 
-def made(recipe: Recipe, root: Path) -> tuple[SweepFolder, dict[str, str]]:
-    """The folder of a sweep that has come to its end, and why trials failed; who makes them says joblib's configuration."""
-    folder = SweepFolder(root, recipe.head.title)
-    return folder, sweep(recipe, TrialRunner(folder, stages=STAGES))
+def made(recipe: Recipe, root: Path) -> dict[str, str]:
+    """Why trials of a sweep that has come to its end failed; joblib's configuration says who made them."""
+    open_sweep(root, recipe.head.title)
+    return sweep(recipe, TaskRunner(root, stages=STAGES))
 
 
-def _note(root: Path, what: str) -> None:
+def _note(out: Path) -> None:
+    root = out.parents[2 if out.name == "run" else 1]
     with (root.parent / "calls").open("a") as stream:
-        stream.write(f"{what}\n")
+        stream.write(f"{out.relative_to(root)}\n")
 
 
 STAGES = {"train": train, "generate": make_set, "transfer": make_set}

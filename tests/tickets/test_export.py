@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn.utils import prune
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.features.feature_map import make_feature_map
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask, network_id
 from dpltm.options.tickets import ImportOptions
@@ -40,6 +39,7 @@ from dpltm.tickets.ticket_set import load_ticket_set, private_path, save_winner
 from dpltm.tickets.workbench.stages import front_of_import, imported_set
 from dpltm.training.artifacts import Parent, Winner
 from dpltm.verbs.evaluate import predict
+from maps import make_feature_map
 from refusals import refused, told
 from set_entries import DRAWN, LINEAGES, store_set
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.features.feature_map import FeatureMap
 from dpltm.features.normalisation import ChannelStatistics
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask, network_id
@@ -25,6 +25,7 @@ from dpltm.tickets.files import write_lineage
 from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.ticket_set import load_ticket_set
 from hostile_values import MAPS
+from maps import make_feature_map
 from opened import arrays_of
 from refusals import told
 from set_entries import LINEAGES, store_set

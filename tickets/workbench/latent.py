@@ -587,7 +587,8 @@ def save_learned(target: Path, scheme: Scheme, learned: Learned, result: Mapping
     """
     spec, model, mask = learned.spec, learned.model, Mask.dense(learned.model)
     with files.new_folder(target) as folder:
-        stated = {"format": "dpltm-latent-run", "schema": 2, "scheme": scheme.id}
+        weights = network_id(model, mask)
+        stated = {"format": "dpltm-latent-run", "schema": 2, "scheme": scheme.id, "weights": weights}
         files.write_json(folder / "result.json", {**result, **stated})
         files.write_json(folder / "environment.json", environment())
         write_network(folder, model, mask)
@@ -596,4 +597,4 @@ def save_learned(target: Path, scheme: Scheme, learned: Learned, result: Mapping
             config = {"model": spec.text, "features": spec.features, "classes": spec.classes, "scheme": scheme.id}
             config |= {"bounds": list(scheme.feature_map.bounds), "feature_map": write_map(folder, scheme.feature_map)}
             write_config(folder, config)
-        files.write_lineage(folder, lineage, network_id(model, mask))
+        files.write_lineage(folder, lineage, weights)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -209,7 +210,7 @@ class Recipe:
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
         """Every arm with every seed; seeds last, so that all rows come to one figure each first."""
-        return tuple(Trial(self, arm, seed) for seed in range(self.head.seeds) for arm in self.arms)
+        return tuple(Trial(arm, seed, self._task(arm, seed)) for seed in range(self.head.seeds) for arm in self.arms)
 
     def chain(self, name: str) -> list[Section]:
         """Return the options of a set, and of those it is made from."""
@@ -221,104 +222,94 @@ class Recipe:
         section = self.chain(name)[-1]
         return str(section.get("provenance", "dp" if section.get("criterion") in DP_CRITERIA else "data-free"))
 
-    def ticket_set(self, name: str | None, seed: int) -> Shared | None:
-        """Return the set of that name for a trial's seed, behind the seed that the set has itself; None for no name."""
-        if name is None:
-            return None
-        options = dict(self.tickets[name])
-        source, seed = options.pop("from", None), options.pop("seed", seed)
-        command = "transfer" if source else "generate"
-        return Shared(self, command, name, options, seed, self.ticket_set(source, seed))
+    def _task(self, arm: Arm, seed: int) -> Task:
+        name, needs, own = f"{slug(arm.name)}-s{seed}", dict[str, Task](), dict[str, Task]()
+        if arm.latent is not None:
+            scheme = Task("latent scheme", f"schemes/{name}", arm.latent["scheme"])
+            messages = Task("latent encode", f"messages/{name}", arm.latent["encode"], {"scheme": scheme})
+            own = {"scheme": scheme, "messages": messages}
+            return Task("latent train", f"members/{name}", {**arm.latent["train"], "seed": seed}, own=own)
+        number = arm.round
+        if arm.tune is not None:
+            needs["settings"] = self._search(arm, seed)
+        if arm.tickets is not None:
+            needs["ticket"] = self._set(arm.tickets, seed)
+        if arm.tickets is not None and arm.select is not None:
+            scored = needs["ticket"]
+            while reads_no_records(arm.select) and scored.needs:
+                scored = scored.needs["set"]  # a set that is carried over has no accuracies
+            own["draw"] = Task("select", f"draws/{name}", arm.draw, {"set": scored})
+        if arm.tickets is not None and number == "random":
+            last = self.chain(arm.tickets)[-1].get("rounds", GenerateRequest.rounds)
+            number = random.Random(f"{seed} {arm.tickets}").choice(range(1, last + 1))
+        return Task("train", f"members/{name}", {**arm.train, "seed": seed}, needs, own, number)
+
+    def _set(self, name: str, seed: int) -> Task:
+        """Return how a set is made for a trial's seed, behind the seed that the set has itself."""
+        options = {"name": name, "seed": seed, **self.tickets[name]}
+        source = options.pop("from", None)
+        needs = {} if source is None else {"set": self._set(source, options["seed"])}
+        command = "transfer" if needs else "generate"
+        return Task(command, f"tickets/{slug(name)}-s{options['seed']}", options, needs)
+
+    def _search(self, arm: Arm, seed: int) -> Task:
+        name, searched = arm.search
+        options = {"seed": 0, **searched}
+        if name is not None and name == arm.tickets and self.provenance(name) in ("dp", "private"):
+            options["seed"] = seed  # so that it depends on one release, rather than two
+        needs = {} if name is None else {"set": self._set(name, options["seed"])}
+        return Task("tune", f"tune/{slug(str(options.get('dataset')))}", options, needs)
+
+
+_ENDS = {"tune": ".toml", "train": "/run", "latent train": "/run"}  # of places
+
+
+@dataclass(frozen=True)
+class Task:
+    """A call of one command, which trials may share; another of its options, or of what it needs, makes another task.
+
+    Attributes:
+        stem: its place in the folder of the sweep, before what tells it from others.
+        needs: calls that must be made before it, by what it takes them for; others may need them too.
+        own: calls that belong to it alone: they are made first, and gone when it is finished.
+        round: of the ticket that is trained, where that is known beforehand.
+    """
+
+    command: str
+    stem: str
+    options: Section
+    needs: Mapping[str, Task] = field(default_factory=dict)
+    own: Mapping[str, Task] = field(default_factory=dict)
+    round: int | str | None = None
+
+    @cached_property
+    def place(self) -> str:
+        """Place in the folder of the sweep."""
+        before = {role: task.place for role, task in {**self.needs, **self.own}.items()}
+        key = digest([self.command, self.options, self.round, before])[:8]
+        return f"{self.stem}-{key}{_ENDS.get(self.command, '')}"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One arm with one seed: one release."""
+    """One arm with one seed, and its training: one release."""
 
-    recipe: Recipe = field(repr=False)
     arm: Arm
     seed: int
-
-    @property
-    def name(self) -> str:
-        """Name in the sweep, and of its folder."""
-        return f"{slug(self.arm.name)}-s{self.seed}-{self.digest[:8]}"
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 (hex) of all that the recipe says of it: another digest is another experiment, and run anew."""
-        options = self.arm.model_dump(include={"name", "round", "latent", *SHARED})
-        chains = [self.recipe.chain(name) for name in (self.arm.tickets, self.arm.search[0]) if name is not None]
-        return digest([options, chains, self.recipe.quick, self.seed])
-
-    @property
-    def tickets(self) -> Shared | None:
-        """The set that it trains from; None for the whole network."""
-        return self.recipe.ticket_set(self.arm.tickets, self.seed)
-
-    @property
-    def search(self) -> Shared | None:
-        """The search for its settings, if its arm asks for one."""
-        if self.arm.tune is None:
-            return None
-        name, options = self.arm.search
-        seed = options.pop("seed", 0)
-        if name is not None and name == self.arm.tickets and self.recipe.provenance(name) in ("dp", "private"):
-            seed = self.seed  # so that it depends on one release, rather than two
-        title = str(options.get("dataset", "records"))
-        return Shared(self.recipe, "tune", title, options, seed, self.recipe.ticket_set(name, seed))
-
-    @property
-    def needs(self) -> tuple[Shared, ...]:
-        """Calls that must be made before it."""
-        return tuple(need for need in (self.search, self.tickets) if need is not None)
+    task: Task
 
 
-@dataclass(frozen=True)
-class Shared:
-    """Call that trials share: a ticket set that is generated, or carried over from another one; or a search for settings."""
-
-    recipe: Recipe = field(repr=False, compare=False)
-    command: str
-    title: str
-    options: Section
-    seed: int
-    tickets: Shared | None
-
-    @cached_property
-    def name(self) -> str:
-        """Place in the folder of the sweep; another of its options makes another one."""
-        key = digest([self.options, self.seed, None if self.tickets is None else self.tickets.name])[:8]
-        if self.command == "tune":
-            return f"tune/{slug(self.title)}-{key}.toml"
-        return f"tickets/{slug(self.title)}-s{self.seed}-{key}"
-
-    @property
-    def needs(self) -> tuple[Shared, ...]:
-        """Calls that must be made before it."""
-        return () if self.tickets is None else (self.tickets,)
-
-    @property
-    def root(self) -> Shared:
-        """The set that was generated, of one that is carried over; itself of all others."""
-        return self if self.tickets is None else self.tickets.root
-
-
-Task = Trial | Shared
-"""Task that can be done by itself, once its needs are there."""
-
-
-def levels(trials: Iterable[Task]) -> list[list[Task]]:
-    """Return these trials and all that they need, each once: first what needs nothing, and each behind what it needs."""
+def levels(tasks: Iterable[Task]) -> list[list[Task]]:
+    """Return these and all that they need, each once: first what needs nothing, and each behind what it needs."""
     by_depth: dict[int, dict[str, Task]] = {}
 
     def place(task: Task) -> int:
-        depth = 1 + max(map(place, task.needs), default=-1)
-        by_depth.setdefault(depth, {})[task.name] = task
+        depth = 1 + max(map(place, task.needs.values()), default=-1)
+        by_depth.setdefault(depth, {})[task.place] = task
         return depth
 
-    for trial in trials:
-        place(trial)
+    for task in tasks:
+        place(task)
     return [[*by_depth[depth].values()] for depth in sorted(by_depth)]
 
 

@@ -31,7 +31,7 @@ from dpltm.tickets import files
 from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.ledger_file import BESIDE, ledger_of
-from dpltm.tickets.sweep_files import AGAIN, SweepFolder, remove, stage, trained
+from dpltm.tickets.sweep_files import AGAIN, alone, open_sweep, remove
 from dpltm.tickets.ticket_set import private_path
 from dpltm.tickets.workbench.code import own_of
 from dpltm.tickets.workbench.recipes import at, check_options, dashed, digest, draw_options
@@ -82,17 +82,16 @@ def run_stages(document: Mapping[str, Any], path: Path, options: RunRequest, pro
     if options.dry_run:
         return as_flags({"dry_run": True, "out": str(root), **plan})
     title = f"three stages {digest([recorded(request) for request in requests.values()])[:16]}"
-    folder = SweepFolder(root, title, parts=())
-    with folder.alone():
-        if folder.begun:
-            progress.say(f"{root}: {AGAIN}")
+    if open_sweep(root, title, parts=()):
+        progress.say(f"{root}: {AGAIN}")
+    with alone(root):
         if not (root / "generate.json").exists():  # or what is there is of an attempt that died, without an answer
             remove(tickets)
             remove(private_path(tickets))
         answers = dict[str, Any]()
         for name, make in STAGES.items():
             call = partial(make, requests[name], progress)
-            answers[name] = trained(run, call) if name == "train" else stage(root / f"{name}.json", call)
+            answers[name] = _trained(run, call) if name == "train" else stage(root / f"{name}.json", call)
         remove_ended(tickets)
         remove_ended(run)
     places = {"ticket_set": str(tickets), "run": str(run)}
@@ -100,6 +99,23 @@ def run_stages(document: Mapping[str, Any], path: Path, options: RunRequest, pro
         name: {key: places.get(key, value) for key, value in answer.items()} for name, answer in answers.items()
     }
     return {"out": str(root), **answers, "privacy": answers["train"]["privacy"]}
+
+
+def stage(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer of a stage that is made once, and kept in ``path``: an interrupted attempt goes on with it."""
+    if path.exists():
+        return files.read_json(path, "dpltm-stage", 1)["answer"]
+    answer = make()
+    body = {"format": "dpltm-stage", "schema": 1, "answer": files.published(answer)}
+    files.write_json(path, body, mode=0o600)  # which may hold revealed scores
+    return answer
+
+
+def _trained(run: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    if not run.exists():
+        return make()
+    answer: Any = files.parse_json(run / "result.json", files.read_bytes(run / "result.json", files.MAX_JSON))
+    return dict(answer)
 
 
 def read_stages(document: Mapping[str, Any], path: Path, options: RunRequest, root: Path) -> dict[str, Any]:

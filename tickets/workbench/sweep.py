@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import random
 import shutil
 import signal
 import threading
@@ -23,14 +22,16 @@ from typing import Any
 
 from joblib import Parallel, cpu_count, delayed, parallel_config
 
-from dpltm.errors import DpltmError, InputError, as_flags, first_line, in_flags
+from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line, in_flags
 from dpltm.experiments import paired, summary
+from dpltm.local.latent import EncodeRequest
 from dpltm.options import resolve
 from dpltm.options.run import RunRequest
 from dpltm.options.select import reads_no_records
 from dpltm.options.train import TrainRequest
+from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import Part, lineage_from_json, lineage_of, to_json, value_from_json
+from dpltm.privacy.entry import Lineage, Part, lineage_of, value_from_json
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.statement import statement
@@ -40,9 +41,10 @@ from dpltm.tickets import files
 from dpltm.tickets.charts import ACCURACY, Chart, Metrics, Series, accuracy_over_steps, read_metrics, write_charts
 from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.ledger_file import BESIDE, open_ledger
-from dpltm.tickets.run import load_run
+from dpltm.tickets.run import read_config
 from dpltm.tickets.store import find_set, split_round
-from dpltm.tickets.sweep_files import AGAIN, SweepFolder, remove, stage, trained
+from dpltm.tickets.sweep_files import AGAIN, alone, open_sweep, remove
+from dpltm.tickets.ticket_set import load_winner
 from dpltm.tickets.workbench import latent
 from dpltm.tickets.workbench.recipes import (
     COMMANDS,
@@ -51,7 +53,6 @@ from dpltm.tickets.workbench.recipes import (
     Figure,
     Recipe,
     Section,
-    Shared,
     Task,
     Trial,
     check_ready,
@@ -89,33 +90,27 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
-class TrialRunner:
-    """Maker of trials, and of what they share, in the folder of a sweep."""
+class TaskRunner:
+    """Maker of trials, and of what they need, in the folder of a sweep."""
 
-    folder: SweepFolder
+    root: Path
     stages: Mapping[str, Stage] = field(default_factory=lambda: STAGES)
     ledger: str | None = None
     population: str | None = None
     progress: Progress = SILENT
-
-    def is_made(self, task: Task) -> bool:
-        """Return whether something is there."""
-        if isinstance(task, Trial):
-            return self.folder.result(task.name) is not None
-        return self.path(task).exists()
-
-    def path(self, shared: Shared) -> Path:
-        """Return where something that trials share has its place."""
-        return self.folder.root / shared.name
 
     def attempt(self, task: Task) -> tuple[Task, str | None]:
         """Make something unless it is there; return it, and why it cannot be made, or None."""
         why = None
         with _ONE_AT_A_TIME:
             try:
-                if not self.is_made(task):
-                    self.folder.begin(task.name)  # or joblib waits for ever where workers of Dask die over it
+                if not self._path(task).exists():
+                    # or joblib waits for ever where workers of Dask die over it: it is sent to another each time
+                    (self.root / "attempts" / task.place.replace("/", "-")).touch(exist_ok=False)
                     self.make(task)
+                self.tidy(task)
+            except FileExistsError:
+                why = "its process died, of too little memory perhaps"
             except DpltmError as error:
                 why = in_flags(str(error))
             except Exception as error:  # one trial's fault is not the others'
@@ -125,77 +120,87 @@ class TrialRunner:
                 why = f"internal error: {type(error).__name__}; set DPLTM_DEBUG=1 and run it again"
         return task, why
 
+    def _path(self, task: Task) -> Path:
+        return self.root / task.place
+
     def make(self, task: Task) -> None:
-        """Make a set, a search, or a trial by its stages; what an interrupted attempt has stays."""
-        if isinstance(task, Shared):
-            source = None if task.tickets is None else str(self.path(task.tickets))
-            name = None if task.command == "tune" else task.title
-            decided = {"out": str(self.path(task)), "seed": task.seed, "set": source, "name": name}
-            self._call(task.command, decided, task.options)
-            return
-        home = self.folder.trial(task.name)
-        home.mkdir(exist_ok=True)
-        body = self._train(task, home) if task.arm.latent is None else self._learn(task, home)
-        self.folder.finish(task.name, {"arm": task.arm.name, "seed": task.seed, "digest": task.digest, **body})
+        """Make a set, a search or a trial; an interrupted attempt goes on with what it has."""
+        out, options = self._path(task), task.options
+        out.parent.mkdir(exist_ok=True)
+        for stage in task.own.values():
+            if not (self._path(stage) / ("winner.json" if stage.command == "select" else "")).exists():
+                remove(self._path(stage))
+                self.make(stage)
+        paths = {role: str(self._path(need)) for role, need in {**task.needs, **task.own}.items()}
+        if task.command == "train":
+            paths, options = self._start(task, paths)
+        if task.command == "select":  # a draw is remembered with the set, and others draw from it as well
+            shutil.copytree(paths["set"], out)
+            self._call(task.command, {"set": str(out)}, options)
+        else:
+            self._call(task.command, {**paths, "out": str(out)}, options)
 
-    def _train(self, trial: Trial, home: Path) -> dict[str, Any]:
-        arm, out, body = trial.arm, home / "run", dict[str, Any]()
-        settings = {} if trial.search is None else files.read_section(self.path(trial.search), "train")
-        decided: dict[str, Any] = {"out": str(out), "seed": trial.seed, "dense": trial.tickets is None}
-        if trial.tickets is not None:
-            source, copy = self.path(trial.tickets), home / "tickets"
-            remove_ended(source)
-            if arm.select is None:
-                decided["ticket"] = f"{source}@{_round(trial, source, settings)}"
-            else:  # by a rule: by public accuracies, which a set that is carried over has not
-                by_rule = reads_no_records(arm.select)
-                scored = self.path(trial.tickets.root) if by_rule else source
-                body["select"] = stage(home / "draw.json", partial(self._draw, arm, scored, copy))
-                decided["ticket"] = f"{source}@{body['select']['winner']['round']}" if by_rule else str(copy)
-        searched = {key: value for key, value in settings.items() if key in SEARCHED}
-        body["train"] = trained(out, partial(self._call, "train", decided, override(arm.train, searched)))
-        remove_ended(out)
-        run = load_run(out)
-        return {**body, "records": run.config.get("part"), "lineage": to_json(run.lineage)}
+    def _start(self, task: Task, paths: Mapping[str, str]) -> tuple[dict[str, Any], Section]:
+        """Return what a training starts from, and its options with those that were searched."""
+        settings = files.read_section(Path(paths["settings"]), "train") if "settings" in paths else {}
+        options = override(task.options, {key: settings[key] for key in SEARCHED if key in settings})
+        if "ticket" not in paths:
+            return {"dense": True}, options
+        source, number = paths["ticket"], task.round
+        if "draw" in paths:
+            number = load_winner(find_set(paths["draw"])).round
+            if not reads_no_records(task.own["draw"].options):
+                source = paths["draw"]  # which carries the draw, whatever its round
+        elif number is None:
+            number = split_round(settings["ticket"])[1]
+        return {"ticket": f"{source}@{number}"}, options
 
-    def _draw(self, arm: Arm, source: Path, copy: Path) -> dict[str, Any]:
-        remove(copy)  # a draw is remembered with the set, and others draw from it as well
-        shutil.copytree(source, copy)
-        return self._call("select", {"set": str(copy)}, arm.draw)
+    def tidy(self, task: Task) -> None:
+        """Remove what a finished task has left, also where a process died before it could."""
+        remove_ended(self._path(task))
+        for stage in task.own.values():
+            remove(self._path(stage))
 
-    def _learn(self, trial: Trial, home: Path) -> dict[str, Any]:
-        stages = trial.arm.latent or {}
-        scheme, messages, out = home / "scheme", home / "owners.msg", home / "run"
-
-        def encode() -> dict[str, Any]:
-            remove(scheme)
-            remove(messages)
-            self._call("latent scheme", {"out": str(scheme)}, stages["scheme"])
-            return self._call("latent encode", {"scheme": str(scheme), "out": str(messages)}, stages["encode"])
-
-        encoded = stage(home / "encode.json", encode)
-        remove(out)
-        decided = {"scheme": str(scheme), "messages": str(messages), "out": str(out), "seed": trial.seed}
-        learned = self._call("latent train", decided, stages["train"])
-        lineage = latent.read_messages(messages, latent.load_scheme(scheme)).lineage
-        if learned["randomised"] is not None:  # as those it learned from, and as the source tests
-            learned["accuracy"] = learned["randomised"]
-        return {"lineage": to_json(lineage), "train": {**learned, "privacy": encoded["privacy"]}}
-
-    def _call(self, name: str, decided: Mapping[str, Any], section: Section) -> dict[str, Any]:
+    def _call(self, name: str, decided: Mapping[str, Any], section: Section) -> None:
         request_class, _ = COMMANDS[name]
         if "ledger" in request_class.__dataclass_fields__ and not (name == "select" and reads_no_records(section)):
             decided = {**decided, "ledger": self.ledger, "population": self.population}
-        return self.stages[name](resolve(request_class, decided, section), self.progress)
+        self.stages[name](resolve(request_class, decided, section), self.progress)
 
 
-def _round(trial: Trial, source: Path, settings: Section) -> int | None:
-    if trial.arm.round is None:  # the search chose it
-        return split_round(settings["ticket"])[1]
-    if isinstance(trial.arm.round, int):
-        return trial.arm.round
-    rounds = [ticket.round for ticket in find_set(str(source)).body.tickets if ticket.round]
-    return random.Random(f"{trial.seed} {trial.arm.tickets}").choice(rounds)
+@dataclass(frozen=True)
+class Member:
+    """What a finished trial came to: its answer, its lineage, and the part of the records that it was trained on."""
+
+    answer: Mapping[str, Any]
+    lineage: Lineage
+    part: Part | None
+
+
+def members(recipe: Recipe, root: Path) -> dict[str, Member]:
+    """Return the finished trials, by their places; ArtifactError for one that is damaged."""
+    return {
+        trial.task.place: _member(trial, root / trial.task.place)
+        for trial in recipe.trials if (root / trial.task.place).exists()
+    }  # fmt: skip
+
+
+def _member(trial: Trial, path: Path) -> Member:
+    try:
+        answer: Any = files.parse_json(path / "result.json", files.read_bytes(path / "result.json", files.MAX_JSON))
+        lineage, part = files.read_lineage(path, answer["weights"]), None
+        if trial.arm.latent is None:
+            part = value_from_json(Part, read_config(path / "config.json")["part"], "part")
+        else:
+            delta = trial.arm.latent["encode"].get("delta", EncodeRequest.delta)
+            answer["privacy"] = statement(Account.alone(lineage), delta, notes=answer["notes"]).to_json()
+            if answer["randomised"] is not None:  # as those it learned from, and as the source tests
+                answer["accuracy"] = answer["randomised"]
+        if not float(answer["privacy"]["certified"]["epsilon"]) >= 0:
+            raise ValueError("no figure")
+    except (KeyError, TypeError, ValueError):
+        raise ArtifactError(f"{path}: damaged, or not of this trial; remove it, and it is run again") from None
+    return Member(answer, lineage, part)
 
 
 # --- who makes them ---------------------------------------------------------------------------------------------------
@@ -242,25 +247,33 @@ def dask_workers(address: str) -> Iterator[None]:
         yield
 
 
-def sweep(recipe: Recipe, runner: TrialRunner, progress: Progress = SILENT) -> dict[str, str]:
-    """Make every trial that is not finished; return why those that cannot be made fail, by name. The others go on."""
+def sweep(recipe: Recipe, runner: TaskRunner, progress: Progress = SILENT) -> dict[str, str]:
+    """Make every trial that is not finished; return why those that cannot be made fail, by place. The others go on."""
     failures = dict[str, str]()
-    for path in (runner.folder.root / "attempts").iterdir():
+    for path in (runner.root / "attempts").iterdir():
         path.unlink()
-    unfinished = [trial for trial in recipe.trials if not runner.is_made(trial)]
-    done = len(recipe.trials) - len(unfinished)
-    with progress.progress(recipe.head.title, len(recipe.trials)) as step, warnings.catch_warnings():
+    places = {trial.task.place for trial in recipe.trials}
+    with progress.progress(recipe.head.title, len(places)) as step, warnings.catch_warnings():
         # joblib warns of processes that it replaces, and of work that an interrupt takes from it
         warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
+        unfinished = list[Task]()
+        for trial in recipe.trials:
+            if (runner.root / trial.task.place).exists():
+                runner.tidy(trial.task)
+            else:
+                unfinished.append(trial.task)
+        done = len(places) - len(unfinished)
         for level in levels(unfinished):
-            lacking = {task.name: need.name for task in level for need in task.needs if need.name in failures}
-            failures |= {name: f"{need}: {failures[need]}" for name, need in lacking.items()}
-            calls = (delayed(runner.attempt)(task) for task in level if task.name not in lacking)
+            lacking = {
+                task.place: need.place for task in level for need in task.needs.values() if need.place in failures
+            }
+            failures |= {place: f"{need}: {failures[need]}" for place, need in lacking.items()}
+            calls = (delayed(runner.attempt)(task) for task in level if task.place not in lacking)
             with contextlib.closing(Parallel(return_as="generator_unordered", batch_size=1)(calls)) as attempts:
                 for task, why in attempts:
                     if why is not None:
-                        failures[task.name] = why
-                    done += isinstance(task, Trial) and why is None
+                        failures[task.place] = why
+                    done += task.place in places and why is None
                     step(done, f"{len(failures)} failed" if failures else "")
     return failures
 
@@ -291,29 +304,24 @@ def _run_recipe(document: Section, path: Path, options: RunRequest, progress: Pr
     if options.dry_run:
         head = {"dry_run": True, "recipe": recipe.head.title, "source": recipe.head.source, "out": str(root)}
         return {**head, "ledger": place, **_plan(recipe, place, progress)}
-    with contextlib.ExitStack() as opened:
-        if options.scheduler is not None:
-            opened.enter_context(dask_workers(options.scheduler))
-        else:
-            opened.enter_context(local_workers(min(options.jobs or cpu_count(), len(recipe.trials))))
-        folder = SweepFolder(root, recipe.head.title)
-        opened.enter_context(folder.alone())
-        results = folder.results(trial.name for trial in recipe.trials)
-        if len(results) < len(recipe.trials):
-            ledger.begin()  # or several trials would, each by a key of its own
-        for trial in recipe.trials:  # rows would mix them
-            part = results.get(trial.name, {}).get("records")
-            at_hand = records.get(trial.arm.name)
-            if part and at_hand and value_from_json(Part, part, "part").snapshot != at_hand.snapshot:
-                raise InputError(
-                    f"`out`: {folder.trial(trial.name)} was trained on other records than those of {at_hand.name} at hand;"
-                    " take another `out`, or remove its result.json, to have it run again"
-                )
-        for name in results:
-            folder.tidy(name)
-        total(recipe, results, ledger)  # a ledger that is behind is noticed before anything is spent
-        failures = sweep(recipe, TrialRunner(folder, STAGES, place, options.population), progress)
-        return {"ledger": place, **finish(recipe, folder, ledger, failures)}
+    jobs = min(options.jobs or cpu_count(), len(recipe.trials))
+    workers = local_workers(jobs) if options.scheduler is None else dask_workers(options.scheduler)
+    with workers:
+        open_sweep(root, recipe.head.title)
+        with alone(root):
+            finished = members(recipe, root)
+            if len(finished) < len(recipe.trials):
+                ledger.begin()  # or several trials would, each by a key of its own
+            for trial in recipe.trials:  # rows would mix them
+                member, at_hand = finished.get(trial.task.place), records.get(trial.arm.name)
+                if member and member.part and at_hand and member.part.snapshot != at_hand.snapshot:
+                    raise InputError(
+                        f"`out`: {root / trial.task.place} was trained on other records than those of {at_hand.name} at"
+                        " hand; take another `out`, or remove it, to have it run again"
+                    )
+            total(recipe, finished, ledger)  # a ledger that is behind is noticed before anything is spent
+            failures = sweep(recipe, TaskRunner(root, STAGES, place, options.population), progress)
+            return {"ledger": place, **finish(recipe, root, ledger, failures)}
 
 
 def _plan(recipe: Recipe, ledger: str, progress: Progress) -> dict[str, Any]:
@@ -340,7 +348,7 @@ def _plan(recipe: Recipe, ledger: str, progress: Progress) -> dict[str, Any]:
 # --- what it came to --------------------------------------------------------------------------------------------------
 
 
-def total(recipe: Recipe, results: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
+def total(recipe: Recipe, finished: Mapping[str, Member], ledger: Ledger) -> dict[str, Any]:
     """Return the statement on all together: on everything in the ledger, and behind finished trials.
 
     Attempts that failed, trials of an earlier version of the recipe and those of more seeds count as well. ``finite`` is
@@ -348,7 +356,7 @@ def total(recipe: Recipe, results: Mapping[str, Any], ledger: Ledger) -> dict[st
 
     Delta and adjacency are those of the recipe: the least delta, and replace-one if any arm asks it.
     """
-    account = ledger.account(lineage_of(*(lineage_from_json(result["lineage"]) for result in results.values())))
+    account = ledger.account(lineage_of(*(member.lineage for member in finished.values())))
     delta = min(float(arm.train.get("delta", 1e-5)) for arm in recipe.arms)
     replaced = any(arm.train.get("adjacency") == "replace-one" for arm in recipe.arms)
     notes, finite = ["of all trials together: of everything that their ledger holds"], None
@@ -368,10 +376,10 @@ def total(recipe: Recipe, results: Mapping[str, Any], ledger: Ledger) -> dict[st
 
 
 def table(
-    recipe: Recipe, results: Mapping[str, Any], failures: Mapping[str, str], privacy: Mapping[str, Any]
+    recipe: Recipe, finished: Mapping[str, Member], failures: Mapping[str, str], privacy: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the answer of a sweep, but for where it lies."""
-    rows = [_row(recipe, arm, results, failures) for arm in recipe.arms]
+    rows = [_row(recipe, arm, finished, failures) for arm in recipe.arms]
     values = {row["name"]: row["values"] for row in rows}
     for arm, row in zip(recipe.arms, rows, strict=True):
         if arm.against is not None:
@@ -386,7 +394,7 @@ def table(
         "quick": recipe.quick,
         "privacy": dict(privacy),
         "seeds": list(range(seeds)),
-        "finished": len(results),
+        "finished": len(finished),
         "members": len(recipe.trials),
         "arms": rows,
         "notes": [
@@ -404,15 +412,14 @@ def table(
     }  # fmt: skip
 
 
-def _row(recipe: Recipe, arm: Arm, results: Mapping[str, Any], failures: Mapping[str, str]) -> dict[str, Any]:
-    trials = [trial for trial in recipe.trials if trial.arm is arm]
-    trained = {str(trial.seed): results[trial.name]["train"] for trial in trials if trial.name in results}
+def _row(recipe: Recipe, arm: Arm, finished: Mapping[str, Member], failures: Mapping[str, str]) -> dict[str, Any]:
+    trials = {trial.task.place: str(trial.seed) for trial in recipe.trials if trial.arm is arm}
+    trained = {seed: finished[place].answer for place, seed in trials.items() if place in finished}
     values = {seed: body["accuracy"] for seed, body in trained.items() if body.get("accuracy") is not None}
-    why = {trial.name: "finished, without an accuracy" for trial in trials if trial.name in results} | dict(failures)
+    why = dict.fromkeys(finished, "finished, without an accuracy") | dict(failures)
     holes = [
-        {"seed": trial.seed, "why": why.get(trial.name, "not run")}
-        for trial in trials if str(trial.seed) not in values
-    ]  # fmt: skip
+        {"seed": int(seed), "why": why.get(place, "not run")} for place, seed in trials.items() if seed not in values
+    ]
     first: Mapping[str, Any] = next(iter(trained.values()), {})
     live, density, training = (
         [body[key] for body in trained.values() if body.get(key) is not None]
@@ -434,28 +441,28 @@ def _row(recipe: Recipe, arm: Arm, results: Mapping[str, Any], failures: Mapping
     }
 
 
-def finish(recipe: Recipe, folder: SweepFolder, ledger: Ledger, failures: Mapping[str, str]) -> dict[str, Any]:
+def finish(recipe: Recipe, root: Path, ledger: Ledger, failures: Mapping[str, str]) -> dict[str, Any]:
     """Return the table, written as ``results.json``, ``results.md`` and, where the recipe asks for one, ``figure.png``.
 
     The files hold no folders, and nothing that trials said when they failed.
     """
-    results = folder.results(trial.name for trial in recipe.trials)
-    privacy = total(recipe, results, ledger)
-    body = table(recipe, results, failures, privacy)
-    charts = _charts(recipe, body["arms"], folder)
-    picture = folder.root / "figure.png"
-    place = {"config": str(recipe.path), "out": str(folder.root), "figure": str(picture) if charts else None}
+    finished = members(recipe, root)
+    privacy = total(recipe, finished, ledger)
+    body = table(recipe, finished, failures, privacy)
+    charts = _charts(recipe, body["arms"], root)
+    picture = root / "figure.png"
+    place = {"config": str(recipe.path), "out": str(root), "figure": str(picture) if charts else None}
     elsewhere = dict.fromkeys(failures, "it failed; the same command says why")  # which may tell of a record
-    shared = {**files.published(place), **table(recipe, results, elsewhere, privacy)}
-    files.write_json(folder.root / "results.json", shared)
-    with files.replaced(folder.root / "results.md") as staging:
+    shared = {**files.published(place), **table(recipe, finished, elsewhere, privacy)}
+    files.write_json(root / "results.json", shared)
+    with files.replaced(root / "results.md") as staging:
         staging.write_text(markdown(shared), encoding="utf-8")
     if charts:
         write_charts(picture, charts, recipe.head.title)
     return {**place, **body}
 
 
-def _charts(recipe: Recipe, rows: Sequence[Mapping[str, Any]], folder: SweepFolder) -> list[Chart]:
+def _charts(recipe: Recipe, rows: Sequence[Mapping[str, Any]], root: Path) -> list[Chart]:
     measured = [(arm, row) for arm, row in zip(recipe.arms, rows, strict=True) if row["mean"] is not None]
     if recipe.figure is None:
         return []
@@ -463,8 +470,8 @@ def _charts(recipe: Recipe, rows: Sequence[Mapping[str, Any]], folder: SweepFold
         return _over_values(recipe.figure, measured)
     runs_of: dict[str, dict[str, list[Metrics | None]]] = {}  # by dataset, and by arm
     for arm, row in measured:
-        finished = (trial.name for trial in recipe.trials if trial.arm is arm and str(trial.seed) in row["values"])
-        runs = [read_metrics(folder.trial(name) / "run" / "metrics.jsonl") for name in finished]
+        trials = [trial for trial in recipe.trials if trial.arm is arm and str(trial.seed) in row["values"]]
+        runs = [read_metrics(root / trial.task.place / "metrics.jsonl") for trial in trials]
         runs_of.setdefault(arm.train.get("dataset", ""), {})[_with_epsilon(arm.name, [row])] = [*runs]
     charts = [(dataset, chart) for dataset, runs in runs_of.items() for chart in accuracy_over_steps(runs)]
     apart = len(runs_of) > 1

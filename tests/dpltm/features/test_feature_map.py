@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from dpltm.features import parse
-from dpltm.features.feature_map import GRID, FeatureMap, SplineMap, make_feature_map, map_of
+from dpltm.features.feature_map import GRID, FeatureMap, SplineMap, map_of
 from dpltm.features.inputs import FeatureStore, network_inputs, take_over_map, with_feature_map
 from dpltm.features.normalisation import NORM, ChannelStatistics
 from dpltm.features.transforms import Scattering
 from dpltm.privacy.entry import Lineage
 from dpltm.records import from_arrays
 from dpltm.records.notes import feature_notes
+from maps import make_feature_map
 from opened import arrays_of
 from refusals import refused
 from set_entries import LINEAGES

@@ -29,9 +29,9 @@ from dpltm.features import (
     photographs,
 )
 from dpltm.features.drawings import UNITS, Drawings, as_drawings
-from dpltm.features.feature_map import make_feature_map
 from dpltm.features.photographs import PATCH, WAVES, Photographs, as_photographs, turned, units_of
 from dpltm.records import files
+from maps import make_feature_map
 from refusals import refused
 
 Tensors = dict[str, np.ndarray]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import dpltm
 from dpltm.features import MAPS, MapKind, Transform, metavar, normalisation, parse
-from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.features.feature_map import FeatureMap
 from dpltm.features.normalisation import (
     NORM,
     SENSITIVITY,
@@ -25,6 +25,7 @@ from dpltm.features.normalisation import (
 from dpltm.randomness.noise import FastSource
 from dpltm.registry import Parameter
 from dpltm.tickets.feature_files import read_map, write_map
+from maps import make_feature_map
 from refusals import refused
 
 

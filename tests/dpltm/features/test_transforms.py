@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import NORM
 from dpltm.features.transforms import RandomConvolutions, Scattering, Wavelets
+from maps import make_feature_map
 from refusals import refused
 
 
@@ -114,12 +114,11 @@ IMAGE = "images, (height, width) or (height, width, colours), of {0} by {0} pixe
 @pytest.mark.parametrize(
     ("text", "shape", "message"),
     [
-        ("none", (8, 8), "'none' is no map that is made without data"),
         *(
             ("scatter:2,4", shape, f"scatter with J = 2 takes {IMAGE.format(5)}, {SHAPE} {shape}")
             for shape in ((64,), (5, 5, 4, 4), (8, 8, 5), (), (4, 9), (9, 4, 3))
         ),
-        ("fourier:7", (16,), "fourier:7: features come in pairs; take an even D, such as 8"),
+        ("fourier:7", (16,), "fourier:7: features come in pairs; take an even D, as 8"),
         *(
             (
                 "wavelets:5,2",

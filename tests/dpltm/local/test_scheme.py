@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import ndimage, stats
 
-from dpltm.features.feature_map import make_feature_map
 from dpltm.local import scheme as scheme_module
 from dpltm.local.channels import Response
 from dpltm.local.codebook import PAIRS, Codebook, best_codebook, codewords, estimates, metric, nearest_mean
 from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, public_statistics, varied
 from dpltm.randomness.noise import FastSource
 from local_channels import decoded
+from maps import make_feature_map
 from refusals import refused
 from set_entries import LINEAGES
 

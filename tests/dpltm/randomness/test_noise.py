@@ -168,7 +168,7 @@ def test_a_forked_process_gets_no_bytes(source):
         os._exit(0)
     os.waitpid(child, 0)
     os.close(write)
-    assert os.read(read, 1000).decode().startswith("training: it was begun in another process")
+    assert os.read(read, 1000).decode().startswith("training: it began in another process")
     os.close(read)
 
 
@@ -176,7 +176,7 @@ def test_a_forked_process_gets_no_bytes(source):
 @pytest.mark.parametrize("source", [KeyedSource(KEY), FastSource(3)], ids=["keyed", "fast"])
 def test_a_source_is_never_copied(source, copied):
     """Also not into a process that happens to have the same number, as the first of every container has."""
-    assert refused(copied, source).startswith("noise: a source of random bits cannot be copied")
+    assert refused(copied, source).startswith("noise: a source of random bits is never copied")
 
 
 DRAW = """

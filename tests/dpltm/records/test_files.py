@@ -216,7 +216,7 @@ def test_nothing_is_allocated_by_numbers_in_a_file(write):
     labels = np.arange(20_000) % 2
     path = write(offsets_train=np.zeros(20_001, dtype=np.int64), values_train=VALUES[:0], y_train=labels)
     assert refused(load, path, length=100_000) == (
-        f"{path}: 20,000 records of 100,000 words are too many; pass a smaller `length`"
+        f"{path}: 20,000 texts of 100,000 words are too many; lower `length`"
     )
     assert arrays_of(load(path, length=2).train).x.tolist() == [[0, 1]] * 20_000
 
@@ -260,16 +260,13 @@ OTHER = (
     " other labels with `loss=`, one value each (integers: `classes=0`)"
 )
 SAVE = "save it under that name"
-FINITE = "(counted from 0); features must be finite; replace the value or drop the record"
+FINITE = "(counted from 0); features must be finite"
 NUMBER = "which is no number; say by `schema` what the columns hold (dpltm datasets schema drafts one)"
 IN_UTF8 = 'save it as that, or let its schema say encoding = "latin-1" or separator = ";"'
-TO = (
-    "offsets_train must go from 0 to the 3 entries of values_train, never fall, and have one entry more than there are"
-    " records"
-)
+TO = "offsets_train must rise from 0 to 3, with one entry more than records"
 
 ARCHIVES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"y_train": KINDS + 0.5}, {}, f"PATH: y_train has label 0.5 at record 0; number the classes from 0 to K-1{OTHER}"),
+    ({"y_train": KINDS + 0.5}, {}, f"PATH: y_train has label 0.5 at record 0; number classes 0 to K-1{OTHER}"),
     ({"y_train": KINDS.astype(str)}, {},
      f"PATH: y_train has dtype <U21 and shape (6,); give one number a record{OTHER}"),
     ({"y_train": KINDS[:, None]}, {},
@@ -281,16 +278,16 @@ ARCHIVES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"y_train": KINDS * 0}, {},
      "t has one label in all of its records; give records of two classes or more, or a wider `subset`"),
     ({}, {"classes": 2},
-     "PATH: y_train has label 2 at record 2, but there are 2 classes, numbered from 0; correct the label or pass `classes`"),
+     "PATH: y_train has label 2 at record 2, but there are 2 classes, numbered from 0; correct it or `classes`"),
     ({"x_train": PICTURES.astype(str)}, {},
      "PATH: x_train has dtype <U3; give numbers of 64 bits or fewer, and rows of one length"),
     ({"x_train": PICTURES[:0], "y_train": KINDS[:0]}, {},
      "PATH: x_train has shape (0, 2, 2); expected (records, features...), of both at least one"),
     ({"x_test": PICTURES.reshape(6, 4), "y_test": KINDS}, {},
-     "PATH: x_test has records of shape (4,); give (2, 2), as in training"),
+     "PATH: x_test has records of shape (4,); give records of shape (2, 2), as in training"),
     # bytes 0..255 beside floats 0..1: the bounds of one would squash the other without a word
     ({"x_test": FLOATS / 255, "y_test": KINDS}, {},
-     "PATH: x_test is float32; store it as uint8, as in training, or pass `bounds`"),
+     "PATH: x_test is float32; store it as uint8, or pass `bounds`"),
     ({"x_train": HOLES}, {"bounds": (0, 1)}, f"PATH: x_train has nan at record 3, feature 2 {FINITE}"),
     ({"x_train": FLOATS, "x_test": HOLES - np.inf, "y_test": KINDS}, {"bounds": (0, 1)},
      f"PATH: x_test has -inf at record 0, feature 0 {FINITE}"),
@@ -301,7 +298,7 @@ ARCHIVES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"label": "y"}, "`label` y: PATH is an archive and has no columns; drop `label`"),
     # texts
     ({**TEXTS, "values_train": np.ones(3)}, {},
-     "PATH: values_train has dtype float64 and shape (3,); expected integers in one dimension"),
+     "PATH: values_train is float64 of shape (3,); give one row of integers"),
     ({**TEXTS, "offsets_train": [0], "y_train": KINDS[:0]}, {}, f"PATH: {TO}"),
     ({**TEXTS, "offsets_train": [0, 1, 2**62]}, {}, f"PATH: {TO}"),
     ({**TEXTS, "values_train": np.array([1, -1, 3])}, {},
@@ -315,8 +312,8 @@ ARCHIVES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
      "`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`"),
     (PLACES, {"length": 2}, "`length`: PATH holds no texts (values_train, offsets_train); drop `length`"),
     (PLACES, {"words": 9},
-     "PATH: x_train has 9 at record 1, place 0 (counted from 0); with `words` 9 every value must be a position, a whole"
-     " number from 0 to 8"),
+     "PATH: x_train has 9 at record 1, place 0 (counted from 0); with `words` 9 give whole numbers"
+     " from 0 to 8"),
 ]  # fmt: skip
 
 WRITTEN: list[tuple[str, bytes, str | None, str]] = [

@@ -82,7 +82,7 @@ IDS = np.arange(8).reshape(4, 2)
 def no_position(value, record, place, words, name="ids"):
     """What is said of a value that is none."""
     at = f"x[{name!r}] has {value} at record {record}, place {place} (counted from 0)"
-    return f"{at}; with `words` {words} every value must be a position, a whole number from 0 to {words - 1}"
+    return f"{at}; with `words` {words} give whole numbers from 0 to {words - 1}"
 
 
 MISSING = (
@@ -109,7 +109,7 @@ NO_NAMES = "are no names of arguments; call each array as the network does"
         (
             {"ids": IDS, "text": np.array(["a"] * 4)},
             {"words": {"ids": 8}},
-            "x['text'] is <U1 of shape (4,); give numbers, a row of one length a record",
+            "x['text'] is <U1 of shape (4,); give numbers, a row a record",
         ),
         ({"0": IDS}, {"words": {"0": 8}}, f"`x`: ['0'] {NO_NAMES}"),
         ({"a b": IDS}, {"words": {"a b": 8}}, f"`x`: ['a b'] {NO_NAMES}"),
@@ -131,7 +131,7 @@ def test_bounds_are_of_quantities():
     assert (bytes_of.bounds, bytes_of.bounds_origin) == ((0.0, 255.0), "assumed")
     mixed = {"pixels": IDS.astype(np.uint8), "level": level}
     said = refused(from_arrays, mixed, y, bounds=(0, 1))
-    message = "records: x['pixels'] holds bytes, beside quantities of another type, and there is one range"
+    message = "records: x['pixels'] holds bytes beside quantities of another type"
     assert said.startswith(message)
     level[2, 1] = np.nan
     assert "features must be finite" in refused(from_arrays, {"level": level}, y, bounds=(0, 1))
@@ -222,7 +222,7 @@ def test_how_many_values_saturate(dtype, bounds, values, outside):
 
 FINITE = "both ends must be finite; pass the public range of the features, LO,HI"
 ORDER = "LO must be less than HI; swap or correct them"
-PRECISION = "too narrow or too wide for single precision; rescale the features and their bounds"
+PRECISION = "too narrow or too wide for single precision; rescale features and bounds"
 
 
 @pytest.mark.parametrize(

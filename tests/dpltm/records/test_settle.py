@@ -473,4 +473,4 @@ def test_what_lies_at_an_empty_place_has_no_say(published):
 def test_files_without_places_have_no_empty_ones(tmp_path, kind, monkeypatch):
     monkeypatch.setitem(globals(), "Y", np.where(np.arange(N) == 3, -1, Y))
     message = refused(OWN[kind](tmp_path, list(range(N))))
-    assert "y_train has label -1 at record 3; number the classes from 0 to K-1" in message
+    assert "y_train has label -1 at record 3; number classes 0 to K-1" in message

@@ -71,7 +71,7 @@ def test_what_opens_records(split, by):
     ],
 )
 def test_what_opens_nothing(split, by):
-    said = "records: nothing on record opens them; pay for what is read of them, or declare it in their ledger"
+    said = "records: nothing on record opens them; pay for what is read of them, or declare it"
     assert refused(split.open, by()) == said
 
 

@@ -149,7 +149,7 @@ def test_entry_report_and_run_know_the_unit(tmp_path) -> None:
     ("changes", "message"),
     [
         ({"units": None}, "`unit`: says whom `units` names"),
-        ({"units": None, "unit": None, "per_unit": 3}, "`per_unit`: bounds what one person gives"),
+        ({"units": None, "unit": None, "per_unit": 3}, "`per_unit`: bounds what a person gives"),
         ({"units": np.zeros(60)}, "`units`: all records are one person's"),
         ({"units": WHOSE[:, None]}, "`units`: of type ndarray, not one whole number or text a record"),
         ({"unit": "record"}, "records: 'record': a record is no person"),

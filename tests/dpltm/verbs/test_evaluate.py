@@ -11,7 +11,6 @@ import torch
 from sklearn.datasets import load_digits
 
 import dpltm
-from dpltm.features.feature_map import make_feature_map
 from dpltm.features.inputs import FeatureStore, Services
 from dpltm.networks import ModelSpec, build, evaluation
 from dpltm.networks.masks import Mask
@@ -22,6 +21,7 @@ from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.feature_files import FeatureCache
 from dpltm.training.artifacts import Run
 from dpltm.verbs.evaluate import YOUR_WORD, evaluate, predict
+from maps import make_feature_map
 from opened import arrays_of
 from refusals import refused
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from dpltm.errors import ArtifactError, BudgetError, InputError
-from dpltm.features.feature_map import make_feature_map
 from dpltm.features.inputs import Services, tensors
 from dpltm.networks import ModelSpec
 from dpltm.networks.evaluation import accuracy
@@ -22,6 +21,7 @@ from dpltm.randomness.noise import KeyedSource
 from dpltm.records import from_arrays
 from dpltm.training.artifacts import Run, default_network, fresh, from_round, starting_point
 from dpltm.verbs.train import plan, settle, stated, train_start
+from maps import make_feature_map
 from opened import arrays_of
 from refusals import refused
 from stage_cases import CLASSES, FEATURES, RECORDS, a_draw, body, kinds, planned, private_set, records, ticket_set
@@ -82,7 +82,7 @@ ALLOCATION = {"sampling": "allocation:4"}
         ),
         (
             {**ALLOCATION, "adjacency": "replace-one"},
-            "`sampling`: allocation is proven for `adjacency` add-remove alone; take that, or poisson",
+            "`sampling`: allocation is proven for `adjacency` add-remove alone; take it, or poisson",
         ),
         ({**ALLOCATION, "steps": 3}, "`sampling`: allocation:4 is not from 1 to the 3 `steps`"),
         (

@@ -14,7 +14,6 @@ import torch
 from sklearn.datasets import load_digits
 
 from dpltm.errors import BudgetError
-from dpltm.features.feature_map import make_feature_map
 from dpltm.local.latent import EncodeRequest, EpsilonRequest, SchemeOptions, TrainRequest
 from dpltm.local.scheme import Scheme
 from dpltm.networks import ModelSpec, build
@@ -29,6 +28,7 @@ from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.workbench import latent
 from dpltm.tickets.workbench.latent import Learned, encoding, learn, make_scheme, messages_of_one
+from maps import make_feature_map
 from opened import arrays_of
 from refusals import refused
 

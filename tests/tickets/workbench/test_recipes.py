@@ -107,7 +107,7 @@ def test_tables_go_over_one_another() -> None:
     assert "model" in dense.train
     assert "model" not in ticket.train  # the set remembers its own
     assert len(recipe.trials) == 10
-    assert len({trial.name for trial in recipe.trials}) == 10
+    assert len({trial.task.place for trial in recipe.trials}) == 10
 
     quick = read_recipe(text, quick=True)
     assert [arm.name for arm in quick.arms] == ["dense, epsilon 3", "ticket, epsilon 3", "plain"]
@@ -116,7 +116,7 @@ def test_tables_go_over_one_another() -> None:
     assert quick.arms[1].round == 1
     assert quick.tickets["a"]["iterations"] == 1
     assert read_recipe(text, seeds=7, quick=True).head.seeds == 7
-    assert {trial.name for trial in quick.trials}.isdisjoint(trial.name for trial in recipe.trials)
+    assert {trial.task.place for trial in quick.trials}.isdisjoint(trial.task.place for trial in recipe.trials)
 
 
 def test_a_trial_is_known_by_all_that_makes_it() -> None:
@@ -125,8 +125,8 @@ def test_a_trial_is_known_by_all_that_makes_it() -> None:
     one = read_recipe(HEAD + SETS + arms)
     other = read_recipe(HEAD.replace('"T"', '"U"') + SETS.replace("iterations = 3", "iterations = 4") + arms)
     ticket, dense = (read.trials[:2] for read in (one, other))
-    assert ticket[0].name != dense[0].name
-    assert ticket[1].name == dense[1].name
+    assert ticket[0].task.place != dense[0].task.place
+    assert ticket[1].task.place == dense[1].task.place
 
 
 def read(options: DataOptions) -> Dataset:

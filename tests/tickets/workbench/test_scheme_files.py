@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import ChannelStatistics
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint, Scheme
@@ -28,6 +27,7 @@ from dpltm.tickets.workbench.latent import (
     save_scheme,
     write_messages,
 )
+from maps import make_feature_map
 from refusals import told
 from set_entries import SAID, SOURCE, TRAINED, entered
 

@@ -10,9 +10,9 @@ from joblib import Parallel, delayed
 
 import stub_trials
 from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.tickets.sweep_files import PARTS, RESULT, SweepFolder
-from dpltm.tickets.workbench.recipes import Recipe, Trial, levels
-from dpltm.tickets.workbench.sweep import dask_workers, local_workers
+from dpltm.tickets.sweep_files import PARTS, alone, open_sweep
+from dpltm.tickets.workbench.recipes import Recipe, Task, levels
+from dpltm.tickets.workbench.sweep import dask_workers, local_workers, members
 from recipes import read_recipe
 from refusals import refused, told
 from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made
@@ -20,50 +20,50 @@ from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made
 FINE = arm("one") + arm("two", lr=1.0) + arm("three", lr=2.0)
 
 
-def finished(recipe: Recipe, folder: SweepFolder) -> set[str]:
-    return {trial.arm.name for trial in recipe.trials if folder.result(trial.name) is not None}
+def finished(recipe: Recipe, root: Path) -> set[str]:
+    return {trial.arm.name for trial in recipe.trials if trial.task.place in members(recipe, root)}
 
 
 def failed(recipe: Recipe, failures: dict[str, str]) -> dict[str, str]:
-    return {trial.arm.name: failures[trial.name] for trial in recipe.trials if trial.name in failures}
+    return {trial.arm.name: failures[trial.task.place] for trial in recipe.trials if trial.task.place in failures}
 
 
 def test_what_is_finished_is_left_alone(tmp_path: Path) -> None:
-    recipe = read_recipe(HEAD + FINE)
-    folder, _ = made(recipe, tmp_path / "s")
-    assert calls(folder.root) == [trial.name for trial in recipe.trials]
-    made(recipe, tmp_path / "s")
-    assert len(calls(folder.root)) == 6
+    recipe, root = read_recipe(HEAD + FINE), tmp_path / "s"
+    made(recipe, root)
+    assert calls(root) == [trial.task.place for trial in recipe.trials]
+    made(recipe, root)
+    assert len(calls(root)) == 6
     more = read_recipe(HEAD + FINE, seeds=3)
-    made(more, tmp_path / "s")
-    assert calls(folder.root)[6:] == [trial.name for trial in more.trials if trial.seed == 2]
+    made(more, root)
+    assert calls(root)[6:] == [trial.task.place for trial in more.trials if trial.seed == 2]
 
 
 def test_what_trials_share_is_made_once_and_first(tmp_path: Path) -> None:
     recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("y", tickets="a", round=1) + arm("z"))
-    order = calls(made(recipe, tmp_path / "s")[0].root)
-    assert len(order) == len(set(order)) == sum(map(len, levels(recipe.trials))) == 10
+    made(recipe, tmp_path / "s")
+    order = calls(tmp_path / "s")
+    assert len(order) == len(set(order)) == sum(map(len, levels(trial.task for trial in recipe.trials))) == 10
 
-    def place(name: str | None, trial: Trial) -> int:
-        return next(place for place, made in enumerate(order) if made.startswith(f"{name}-s{trial.seed}"))
+    def check(task: Task) -> None:
+        for need in task.needs.values():
+            assert order.index(need.place) < order.index(task.place)
+            check(need)
 
     for trial in recipe.trials:
-        if trial.arm.tickets is not None:
-            assert place(trial.arm.tickets, trial) < order.index(trial.name)
-        if trial.arm.tickets == "b":
-            assert place("a", trial) < place("b", trial)
+        check(trial.task)
 
 
 def test_a_trial_that_fails_is_noted_and_tried_again_next_time(tmp_path: Path) -> None:
     recipe = read_recipe(HEAD + FINE + arm("refused", lr=FAILS) + arm("broken", lr=BREAKS))
-    folder, failures = made(recipe, tmp_path / "s")
-    assert finished(recipe, folder) == {"one", "two", "three"}
+    failures = made(recipe, tmp_path / "s")
+    assert finished(recipe, tmp_path / "s") == {"one", "two", "three"}
     assert failed(recipe, failures) == {
         "refused": "--lr: is not what it must be",
         "broken": "internal error: ValueError; set DPLTM_DEBUG=1 and run it again",  # and nothing of what it said
     }
     made(recipe, tmp_path / "s")
-    assert len(calls(folder.root)) == 10 + 4
+    assert len(calls(tmp_path / "s")) == 10 + 4
 
 
 def test_a_set_that_fails_is_the_failure_of_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,8 +73,8 @@ def test_a_set_that_fails_is_the_failure_of_its_trials(tmp_path: Path, monkeypat
 
     monkeypatch.setitem(stub_trials.STAGES, "generate", refuse)
     recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("z"), seeds=1)
-    folder, failures = made(recipe, tmp_path / "s")
-    assert finished(recipe, folder) == {"z"}
+    failures = made(recipe, tmp_path / "s")
+    assert finished(recipe, tmp_path / "s") == {"z"}
     assert "--rounds: are too many" in failed(recipe, failures)["x"]
 
 
@@ -83,11 +83,11 @@ def test_a_process_that_dies_ends_the_sweep_and_joblib_is_left_as_it_was(tmp_pat
     """What is finished stays, so that the same command goes on."""
     text = HEAD + SETS + arm("x", tickets="b", round=1) + arm("one")
     with local_workers(2):
-        folder, _ = made(read_recipe(text, seeds=1), tmp_path / "s")
+        made(read_recipe(text, seeds=1), tmp_path / "s")
     dies = read_recipe(text + arm("dies", lr=DIES), seeds=1)
     with pytest.raises(DpltmError, match="a process died"), local_workers(2):
         made(dies, tmp_path / "s")
-    assert finished(dies, folder) == {"x", "one"}
+    assert finished(dies, tmp_path / "s") == {"x", "one"}
     # as scikit-learn's n_jobs does, but with a time of its own, so that nobody takes over these processes: joblib ends one
     # that has grown since its first call, which is small here, with a warning, and that is an error in tests
     parallel = Parallel(n_jobs=2, idle_worker_timeout=5)
@@ -107,9 +107,9 @@ def scheduler() -> Iterator[str]:
 def test_workers_of_a_cluster_make_trials_and_one_that_dies_takes_one_along(tmp_path: Path, scheduler: str) -> None:
     recipe = read_recipe(HEAD + SETS + FINE + arm("x", tickets="b", round=1) + arm("dies", lr=DIES), seeds=1)
     with dask_workers(scheduler):
-        folder, failures = made(recipe, tmp_path / "s")
+        failures = made(recipe, tmp_path / "s")
     assert failed(recipe, failures) == {"dies": "its process died, of too little memory perhaps"}
-    assert finished(recipe, folder) == {"one", "two", "three", "x"}
+    assert finished(recipe, tmp_path / "s") == {"one", "two", "three", "x"}
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere"])
@@ -122,87 +122,59 @@ def test_no_scheduler_there(address: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 # --- a folder that somebody else filled: links are refused, and damage is named ---
 
-LABEL = "an-arm-s3-01234567"
-BODY: dict[str, Any] = {
-    "arm": "An arm!",
-    "seed": 3,
-    "digest": "01234567" + "89abcdef" * 7,
-    "lineage": {},
-    "train": {"accuracy": 0.5, "privacy": {"certified": {"epsilon": 1.0}}},
-}
-
 
 @pytest.fixture
-def folder(tmp_path: Path) -> SweepFolder:
-    return SweepFolder(tmp_path / "s", "T")
+def root(tmp_path: Path) -> Path:
+    open_sweep(tmp_path / "s", "T")
+    return tmp_path / "s"
 
 
-@pytest.fixture
-def other(tmp_path: Path) -> Path:
-    """A folder that is none of the sweep's business, with a file in it."""
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "kept").write_text("kept")
-    return tmp_path / "other"
-
-
-def test_one_process_at_a_time_has_a_sweep(folder: SweepFolder) -> None:
-    with folder.alone():
-        message = told(lambda: SweepFolder(folder.root, "T").alone().__enter__())
-    assert message == f"`out`: another process is at work on {folder.root}; wait for it, or choose another name"
-    with folder.alone():
+def test_one_process_at_a_time_has_a_sweep(root: Path) -> None:
+    with alone(root):
+        message = told(alone(root).__enter__)
+    assert message == f"`out`: another process is at work on {root}; wait for it, or choose another name"
+    with alone(root):
         pass
 
 
-@pytest.mark.parametrize(
-    "name", [*PARTS, f"members/{LABEL}", f"members/{LABEL}/run", "dpltm.ledger.jsonl", "recipe.json"]
-)
-def test_a_link_is_refused_as_the_folder_is_opened(folder: SweepFolder, other: Path, name: str) -> None:
-    """Whether a member is the recipe's or nobody's: all cost is read from every one of them."""
-    path = folder.root / name
-    path.parent.mkdir(exist_ok=True)
+@pytest.mark.parametrize("name", [*PARTS, "members/x", "dpltm.ledger.jsonl", "recipe.json"])
+def test_a_link_is_refused_as_the_folder_is_opened(root: Path, tmp_path: Path, name: str) -> None:
+    """Whether a member is the recipe's or nobody's: what is written or removed there would be elsewhere."""
+    other, path = tmp_path / "other", root / name
+    other.mkdir()
     if path.exists():
-        path.rename(other / "kept-instead")
-    path.symlink_to(other / "kept-instead" if (other / "kept-instead").exists() else other)
+        path.rename(other / "kept")
+    path.symlink_to(other / "kept" if (other / "kept").exists() else other)
     before = sorted(other.rglob("*"))
-    message = told(SweepFolder, folder.root, "T")
+    message = told(open_sweep, root, "T")
     assert message == f"{path}: is a link, which is not followed; remove it, or choose another `out`"
     assert sorted(other.rglob("*")) == before
 
 
-def put(folder: SweepFolder, **changes: Any) -> Path:
-    path = folder.trial(LABEL) / "result.json"
-    path.parent.mkdir()
-    form, schema = RESULT
-    path.write_text(json.dumps({"format": form, "schema": schema, **BODY, **changes}))
-    return path
-
-
-def certified(epsilon: object) -> dict[str, Any]:
-    return {"privacy": {"certified": {"epsilon": epsilon}}}
-
-
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("name", "change"),
     [
-        *(("train", value) for value in (None, [], {}, {"privacy": {}})),
-        *(("train", certified(value)) for value in (None, "nan", -1)),
-        *(("seed", value) for value in (4, True)),
-        *(("digest", value) for value in ("f" * 64, None)),
-        *(("text", text) for text in ("", "[]", '{"format": "dpltm-sweep-result", "schema": 2}')),
+        *(
+            ("result.json", {"privacy": value})
+            for value in (None, [], {"certified": {}}, {"certified": {"epsilon": "nan"}})
+        ),
+        ("result.json", {"weights": "f" * 64}),
+        ("config.json", {"part": 3}),
+        ("lineage.json", {"lineage": 3}),
     ],
 )
-def test_a_result_that_is_damaged(folder: SweepFolder, key: str, value: Any) -> None:
-    path = put(folder, **({} if key == "text" else {key: value}))
-    if key == "text":
-        path.write_text(value)
-    message = told(folder.result, LABEL)
-    assert message.startswith(f"{path}: ")
-    assert message.endswith("; remove it, and the member is run again")
+def test_a_member_that_is_damaged(tmp_path: Path, name: str, change: dict[str, Any]) -> None:
+    recipe, root = read_recipe(HEAD + arm("one"), seeds=1), tmp_path / "s"
+    made(recipe, root)
+    member = root / recipe.trials[0].task.place
+    (member / name).write_text(json.dumps({**json.loads((member / name).read_text()), **change}))
+    assert told(members, recipe, root) == f"{member}: damaged, or not of this trial; remove it, and it is run again"
 
 
 def test_a_folder_that_was_being_made(tmp_path: Path) -> None:
     """A process died before it said what its folder is for."""
     (tmp_path / "s").mkdir()
-    assert SweepFolder(tmp_path / "s", "T").root == tmp_path / "s"
+    assert not open_sweep(tmp_path / "s", "T")
+    assert open_sweep(tmp_path / "s", "T")
     (tmp_path / "other/members/mine").mkdir(parents=True)
-    assert "not of a recipe" in refused(SweepFolder, tmp_path / "other", "T", kind=ArtifactError)
+    assert "not of a recipe" in refused(open_sweep, tmp_path / "other", "T", kind=ArtifactError)
