@@ -231,10 +231,10 @@ def column_ends(bounds: Any, features: int) -> np.ndarray | None:
     try:
         low, high = ends = np.stack([np.broadcast_to(np.asarray(end, np.float64), features) for end in bounds])
         with np.errstate(over="ignore", invalid="ignore"):
-            fit = bool((np.isfinite(high - low) & (low < high)).all())
+            are_ranges = bool((np.isfinite(high - low) & (low < high)).all())
     except (TypeError, ValueError):
-        fit = False
-    if not fit:
+        are_ranges = False
+    if not are_ranges:
         raise DataError(
             "`bounds`: not two arrays (low, high), finite, low first, not too far apart, with a number for each of the"
             f" {features} columns; pass the public range of the features"
@@ -461,11 +461,9 @@ class TicketEstimator(BaseEstimator):
                 raise InputError("`X`: `schema` goes with a data frame, whose columns have names, and this is none")
             if reset:
                 validate_data(self, X, skip_check_array=True)
-            if not y:
-                return X
-            target = check_array(y[0], ensure_2d=False, dtype="numeric") if self._numeric else column_or_1d(y[0])
-            check_consistent_length(X, target)
-            return X, target
+            check = partial(check_array, ensure_2d=False, dtype="numeric") if self._numeric else column_or_1d
+            check_consistent_length(X, *y)
+            return (X, *map(check, y)) if y else X
         checks: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
         checks |= {"y_numeric": self._numeric} if y else {}
         try:

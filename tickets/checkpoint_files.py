@@ -105,7 +105,7 @@ class CheckpointFolder(Checkpoints):
         self._last: Checkpoint | None = None
         self._next, self._asked = 0.0, False
         self._handlers: dict[int, Any] = {}
-        self._made: list[Path] = []
+        self._new_parents: list[Path] = []
         super().__init__()
         self.interrupted = False
 
@@ -134,7 +134,7 @@ class CheckpointFolder(Checkpoints):
         self._leave_signals()
         if self._lock is not None and not self._file.exists():
             shutil.rmtree(self._folder, ignore_errors=True)
-            remove_empty(self._made)
+            remove_empty(self._new_parents)
         self._release()
         if kind is KeyboardInterrupt and self._last is not None:
             raise self._interrupted() from None
@@ -175,7 +175,7 @@ class CheckpointFolder(Checkpoints):
     # the folder
 
     def _begin(self) -> None:
-        self._made = [parent for parent in self._folder.parents if not parent.exists()]  # deepest first
+        self._new_parents = [parent for parent in self._folder.parents if not parent.exists()]  # deepest first
         try:
             self._folder.parent.mkdir(parents=True, exist_ok=True)
             self._folder.mkdir(0o700)

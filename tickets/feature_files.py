@@ -111,25 +111,24 @@ def _described(facts: MapFacts) -> FeatureMap:
         raise ArtifactError("feature_map: its lineage does not say what it was made from")
     splines, empty = facts.splines, partial(torch.empty, device="meta")
     feature_map = map_of(base, facts.shape, (low, high), None if splines is None else splines.numbers)
-    feature_map, width = replace(feature_map, lineage=facts.lineage), feature_map.features
-    if splines is not None:
-        if not isinstance(feature_map, SplineMap) or splines.numbers != tuple(sorted(set(splines.numbers))):
-            raise ValueError("numbers")
-        pairs = None if splines.pairs is None else tuple((first, second) for first, second in splines.pairs)
-        if not len(pairs or ()) <= splines.slots <= PAIRS:
-            raise ValueError("pairs")
-        if not all(0 <= place < feature_map.columns for pair in pairs or () for place in pair):
-            raise ValueError("pairs")
-        moments, width = empty(2, feature_map.columns) if facts.centred else None, feature_map.single
-        feature_map = replace(feature_map, slots=splines.slots, pairs=pairs, moments=moments)
-    elif isinstance(feature_map, SplineMap):
+    if isinstance(feature_map, SplineMap) != (splines is not None):
         raise ValueError("splines")
-    channels = feature_map.feature_shape[-1]
-    return replace(
-        feature_map,
-        statistics=ChannelStatistics(empty(channels), empty(channels)) if facts.statistics else None,
-        centre=empty(width) if facts.centred else None,
-    )
+    width, parts = feature_map.features, dict[str, Any](lineage=facts.lineage)
+    if isinstance(feature_map, SplineMap) and splines is not None:
+        pairs = None if splines.pairs is None else tuple((first, second) for first, second in splines.pairs)
+        places = [place for pair in pairs or () for place in pair]
+        if splines.numbers != tuple(sorted(set(splines.numbers))) or not len(pairs or ()) <= splines.slots <= PAIRS:
+            raise ValueError("numbers or slots")
+        if not all(0 <= place < feature_map.columns for place in places):
+            raise ValueError("pairs")
+        width, parts = feature_map.single, {**parts, "slots": splines.slots, "pairs": pairs}
+        parts["moments"] = empty(2, feature_map.columns) if facts.centred else None
+    if facts.statistics:
+        channels = feature_map.feature_shape[-1]
+        parts["statistics"] = ChannelStatistics(empty(channels), empty(channels))
+    if facts.centred:
+        parts["centre"] = empty(width)
+    return replace(feature_map, **parts)
 
 
 def restored(plain: FeatureMap, id: str, values: Mapping[str, Tensor] = {}) -> FeatureMap | None:

@@ -46,7 +46,7 @@ def new_folder(target: Path) -> contextlib.AbstractContextManager[Path]:
 def new_file(target: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield a hidden file beside ``target`` to write into; it becomes ``target`` if the block ends well, and goes if not."""
     check_free(target)
-    made = [parent for parent in target.parents if not parent.exists()]  # deepest first
+    new_parents = [parent for parent in target.parents if not parent.exists()]  # deepest first
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with staged_file(target, folder=folder) as staging:
@@ -58,7 +58,7 @@ def new_file(target: Path, *, folder: bool = False) -> Iterator[Path]:
             staging.rename(target)
             sync(target.parent)
     except BaseException as error:
-        remove_empty(made)
+        remove_empty(new_parents)
         if isinstance(error, OSError):
             raise ArtifactError(f"`out`: {unwritable(target, error)}") from None
         raise

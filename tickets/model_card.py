@@ -55,14 +55,6 @@ def card_text(body: Mapping[str, Any]) -> str:
     )  # fmt: skip
 
 
-def for_page(body: Mapping[str, Any]) -> str:
-    """Return a signed statement for a script element of a page: nothing in it ends the element."""
-    text = json.dumps(body, allow_nan=False)
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
 def read_statement(where: str, text: str) -> dict[str, Any]:
     """Return the statement in a card or a page; ArtifactError for none, several, or one that is damaged."""
     statements = (SCRIPT if "<html" in text[:1000] else FENCED).findall(text)

@@ -269,10 +269,10 @@ def find_run(path: Path, label: str = "") -> FoundRun:
     inner = path / "run"
     if not (path / "config.json").exists() and ((inner / "config.json").exists() or progress_of(inner) is not None):
         path = inner
-    progress, there = progress_of(path), (path / "config.json").exists()
-    if progress is None and not there and not (path / "model.safetensors").exists():
+    progress, has_config = progress_of(path), (path / "config.json").exists()
+    if progress is None and not has_config and not (path / "model.safetensors").exists():
         raise InputError(f"{path}: no run there; name a folder made by dpltm train or dpltm run")
-    if progress is not None and not there:
+    if progress is not None and not has_config:
         endings = {
             "at work": "is still going: another process is at work on it",
             "interrupted": "was interrupted, and has no result; the same command goes on with it",

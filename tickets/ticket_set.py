@@ -17,7 +17,7 @@ from torch import Tensor
 
 import dpltm
 from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.networks import Network, names_code
+from dpltm.networks import Network
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import OwnNetwork, network_of, with_kind
 from dpltm.networks.state import content_id
@@ -131,12 +131,7 @@ def load_ticket_set(path: Path) -> TicketSet:
     """Return the ticket set in ``path``, with everything that its description claims checked against its tensors."""
     where = path / "tickets.json"
     if not where.is_file():
-        hint = (
-            "give code as `model`, with `dense` or beside a set"
-            if names_code(path.name)
-            else "name a folder that holds one"
-        )
-        raise ArtifactError(f"{path}: no ticket set there; {hint}")
+        raise ArtifactError(f"{path}: no ticket set there; name a folder that holds one (code goes with `model`)")
     document = described(path)
     spec, count = _size(where, document)
     rounds = [str(number) for number in range(count)]

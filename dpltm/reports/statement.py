@@ -292,7 +292,7 @@ def _compared(name: str, stated: Any, again: Any, tolerance: float) -> list[str]
             for key in dict.fromkeys((*again, *stated))
             for line in _compared(f"{name}.{key}", stated.get(key, "missing"), again.get(key), tolerance)
         ]
-    if {type(stated), type(again)} <= {int, float}:
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (stated, again)):
         alike = math.isclose(stated, again, rel_tol=tolerance, abs_tol=1e-12)
     else:
         alike = type(stated) is type(again) and stated == again

@@ -68,6 +68,7 @@ def _environment(escaped: bool) -> Environment:
         loader=PackageLoader("dpltm.reports", "."), undefined=StrictUndefined, extensions=["jinja2.ext.do"],
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=escaped,
     )  # fmt: skip
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
     environment.filters.update(
         figure=figure, percent=percent, percent_up=percent_up, f=format, describe=describe, precision=precision,
         share=as_share, markdown=as_markdown, one_line=one_line,

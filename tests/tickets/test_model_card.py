@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2.utils import htmlsafe_json_dumps
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
@@ -23,7 +24,7 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.reports.statement import Subject, differences, statement
 from dpltm.tickets.charts import Chart, Series, accuracy_over_steps, epsilon_over_steps, read_metrics, write_charts
 from dpltm.tickets.files import digest_of
-from dpltm.tickets.model_card import BEGIN, END, FENCE, card_text, edits, for_page, read_statement, signed
+from dpltm.tickets.model_card import BEGIN, END, FENCE, card_text, edits, read_statement, signed
 from refusals import told
 
 HOSTILE = "<script>alert(1)</script> | [x](http://e.org) `y` --- # z"
@@ -123,7 +124,7 @@ def test_hostile_names_are_shown_as_they_are() -> None:
 
 def test_nothing_in_a_statement_ends_the_element_of_a_page() -> None:
     body = body_of("</script><!-- & -->")
-    text = for_page(body)
+    text = str(htmlsafe_json_dumps(body))
     assert not set("<>&") & set(text)
     assert json.loads(text) == body
     page = f'<html><script type="application/json" id="dpltm-statement">\n{text}\n</script>'

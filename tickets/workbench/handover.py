@@ -547,11 +547,10 @@ def _write_made_up(path: Path, schema: Schema) -> None:
 def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> list[str]:
     """Return made-up cells, as many as ``parts``; from the ``first`` on, every fifth is a hole, or what is none of it."""
     odd = [*(schema.missing if column.missing else ()), *(["none of them"] if column.other else [])]
-    low, high = column.bounds
-    wide = [low + (part * 1.2 - 0.1) * (high - low) for part in parts.tolist()]
+    wide = _spread(parts, column.bounds).tolist()
     match column.kind:
         case "label" if column.is_target:
-            plain = [f"{low:g}"]
+            plain = [f"{column.bounds[0]:g}"]
         case "number":
             plain = [repr(value).replace(".", column.decimal) for value in wide]
         case "date":

@@ -21,7 +21,7 @@ from dpltm.reports.wording import render_statement, verdict
 from dpltm.tickets import charts
 from dpltm.tickets.files import check_free, check_writable, free_name, new_file
 from dpltm.tickets.ledger_file import BESIDE, ledger_path, open_ledger
-from dpltm.tickets.model_card import card_text, for_page, signed
+from dpltm.tickets.model_card import card_text, signed
 from dpltm.tickets.run import FoundRun, find_run
 from dpltm.tickets.sweep_files import is_sweep
 
@@ -68,7 +68,7 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _page(run: FoundRun, body: dict[str, Any], problems: list[str]) -> str:
-    """Return the page; its template escapes all values but charts and the statement, escaped where they are made."""
+    """Return the page; its template escapes all values but charts, which are escaped where they are made."""
     account, metrics, curves = run.account, run.metrics or {}, curves_of(run.account)
     delta, method = body["certified"]["delta"], certified_by(body["accountant"])
     costs = [
@@ -77,7 +77,7 @@ def _page(run: FoundRun, body: dict[str, Any], problems: list[str]) -> str:
     ]
     over_steps = [*charts.accuracy_over_steps({"": [metrics]}), *charts.epsilon_over_steps(metrics)]
     return render_statement(
-        "page.html.jinja", body, skill=skill_in(run.result), costs=costs, problems=problems, statement=for_page(body),
+        "page.html.jinja", body, skill=skill_in(run.result), costs=costs, problems=problems, statement=body,
         attacker=[] if curves is None else [charts.trade_off(curves)],
         over_steps=over_steps if len(metrics) > 1 else [],
     )  # fmt: skip

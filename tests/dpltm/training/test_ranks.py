@@ -128,8 +128,8 @@ def test_a_loop_of_ranks_goes_on_nowhere_else(ranked: Ranked):
             "wrapped",
             "model: 0 is wrapped in DistributedDataParallel; give the module itself, since ranks share the work",
         ),
-        ("tensors", "model parameter 0.weight: is split among ranks; leave the model whole on each"),
-        ("shards", "model parameter 0.weight: is split among ranks; leave the model whole on each"),
+        ("tensors", "model: 0.weight is split among ranks; leave the model whole on each"),
+        ("shards", "model: 0.weight is split among ranks; leave the model whole on each"),
     ],
 )
 def test_a_model_that_is_not_whole_is_refused_on_all_ranks(ranked: Ranked, how: str, said: str):
