@@ -33,7 +33,7 @@ from dpltm.training.launcher import check_alone
 
 T = TypeVar("T", bound=Options)
 
-EXAMPLES = "\nExamples:\n"
+EXAMPLES = "Examples:\n"
 """Line that precedes the examples in a docstring."""
 
 _SECTION = Deferred("dpltm.tickets.files:read_section")
@@ -139,7 +139,10 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Comma
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app = typer.Typer(add_completion=False)
     help = in_flags("\n\n".join(paragraphs_of(cls)))
-    app.command(name, cls=Command, help=help, epilog="\n".join(examples_of(cls)))(command)
+    examples = inspect.cleandoc(
+        (cls.__doc__ or "").partition(EXAMPLES)[2]
+    ).strip()  # commands, and remarks that begin with #
+    app.command(name, cls=Command, help=help, epilog=examples)(command)
     click_command = typer.main.get_command(app)
     assert isinstance(click_command, Command)
     return click_command
@@ -149,12 +152,6 @@ def paragraphs_of(cls: type) -> list[str]:
     """Return the docstring without its examples, each paragraph on one line."""
     text = inspect.cleandoc(cls.__doc__ or "").partition(EXAMPLES)[0]
     return [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
-
-
-def examples_of(cls: type) -> list[str]:
-    """Return the examples of the docstring: commands, one a line, and remarks that begin with #."""
-    text = inspect.cleandoc(cls.__doc__ or "").partition(EXAMPLES)[2]
-    return [line.strip() for line in text.splitlines()]
 
 
 def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:

@@ -70,12 +70,6 @@ def fetch(request: FetchRequest, progress: Progress) -> dict[str, Any]:
     return {"name": name, "records": load(name).records, "fetched": fetched, **lies}
 
 
-def show_fetched(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show where a dataset lies."""
-    where = body["file"] or "part of what is installed"
-    rich.print(f"{body['name']}: {body['records']:,} records, {where}")
-
-
 def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
     """Return the public facts about a dataset."""
     del progress
@@ -236,5 +230,5 @@ schema_command = answering(
     lambda body: body.get("features") == 0 or body.get("classes") == [],
 )
 ls_command = answering(list_datasets, show_list)
-fetch_command = answering(fetch, show_fetched)
+fetch_command = answering(fetch, partial(show_answer, "{name}"))
 info_command = answering(dataset_info, partial(show_answer, "{name}"))

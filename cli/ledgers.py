@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import Cell, show_notes, show_privacy, show_table
+from dpltm.cli.show import Cell, show_answer, show_notes, show_privacy, show_table
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.ledgers import ApartRequest, BudgetRequest, CheckRequest, LedgerRequest
 from dpltm.privacy.account import Account
@@ -247,10 +248,6 @@ def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
     show_table(rich, body["budgets"], {**columns, "spent": lambda row: figure(row["spent"])}, body["ledger"])
 
 
-def _show_apart(rich: RichConsole, body: dict[str, Any]) -> None:
-    rich.print(f"{body['ledger']}: {body['apart']} is declared to have nobody in common with {body['population']}")
-
-
 def show_check(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the statement of a card, and the differences."""
     for problem in body["problems"]:
@@ -265,6 +262,6 @@ def show_check(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 ledger_command = answering(explain, show_ledger)
-apart_command = answering(declare_apart, _show_apart)
+apart_command = answering(declare_apart, partial(show_answer, "declared to have nobody in common"))
 budget_command = answering(budgets, show_budgets)
 check_command = answering(check, show_check, lambda body: not body["ok"])

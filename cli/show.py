@@ -135,16 +135,15 @@ def show_plan(rich: RichConsole, body: dict[str, Any]) -> None:
 def _skill_cells(skill: Mapping[str, Any]) -> dict[str, Any]:
     """Return what tells of an accuracy, or of the error of a number, by its name in words."""
     if "rmse" in skill:
-        ends = "{value:.3f} (95 %: {low:.3f} to {high:.3f})"
-        r2 = "none: one target" if skill["r2"] is None else ends.format(**skill["r2"])
         error = f"{skill['rmse']:.4g} (always the mean: {skill['mean_rmse']:.4g})"
+        r2 = _interval(skill["r2"], "none: one target")
         return {"R2": r2, "root mean squared error": error, "mean absolute error": skill["mae"]}
     cells: dict[str, Any] = {
         "majority": f"{percent(skill['majority_accuracy'])}, always {skill['majority']}",
         "balanced accuracy": percent(skill["balanced_accuracy"]["value"]),
-        "AUC": "none: one class"
-        if skill["auc"] is None
-        else "{value:.3f} (95 %: {low:.3f} to {high:.3f})".format(**skill["auc"]),
+        "AUC": _interval(skill["auc"], "none: one class"),
+        "calibration error": skill["calibration_error"],
+        "log loss": f"{skill['log_loss']:.4f} (by shares: {skill['shares_log_loss']:.4f})",
     }
     if len(skill["classes"]) <= FEW_CLASSES:
         rows = [row for row in skill["classes"] if row["recall"] is not None]
@@ -154,24 +153,20 @@ def _skill_cells(skill: Mapping[str, Any]) -> dict[str, Any]:
             f"take {skill['classes'][1]['name']} from a chance of {point['threshold']:g}: names"
             f" {percent(point['named'] / skill['records'])}, {percent(point['precision'])} of them right"
         )
-    cells["calibration error"] = skill["calibration_error"]
-    if ratio := skill.get("chance_over_share"):  # of a run of an earlier version there is none
+    if (ratio := skill["chance_over_share"]) is not None:
         cells["chance over share"] = "{value:.3g} of {name} ({low:.3g} to {high:.3g})".format(**ratio)
-    if "log_loss" in skill:
-        cells["log loss"] = f"{skill['log_loss']:.4f} (by shares: {skill['shares_log_loss']:.4f})"
     for group in skill.get("groups", ()):
-        cells[group["name"]] = _of_group(group)
+        cells[group["name"]] = f"{group['records']:,} records, too few to tell"
+        if group["accuracy"] is not None:
+            right = f"{percent(group['accuracy']['value'])} (majority {percent(group['majority_accuracy'])})"
+            cells[group["name"]] = (
+                f"AUC {_interval(group['auc'], 'none')}, accuracy {right}, {group['records']:,} records"
+            )
     return cells
 
 
-def _of_group(group: Mapping[str, Any]) -> str:
-    if group["accuracy"] is None:
-        return f"{group['records']:,} records, too few to tell"
-    ranks = "no AUC" if group["auc"] is None else "AUC {value:.3f} ({low:.3f} to {high:.3f})".format(**group["auc"])
-    return (
-        f"{ranks}, accuracy {percent(group['accuracy']['value'])} (majority {percent(group['majority_accuracy'])}),"
-        f" {group['records']:,} records"
-    )
+def _interval(estimate: Mapping[str, float] | None, missing: str) -> str:
+    return missing if estimate is None else "{value:.3f} (95 %: {low:.3f} to {high:.3f})".format(**estimate)
 
 
 def show_verdict(rich: RichConsole, skill: Mapping[str, Any] | None) -> None:

@@ -59,9 +59,6 @@ class Registry(dict[str, Entry]):
             raise InputError(f"`{self.field}`: there is one named {entry.name!r} already; take another name")
         self[entry.name] = entry
 
-    def unregister(self, name: str) -> None:
-        del self[self.find(name).name]
-
     def find(self, name: str, among: Collection[str] | None = None) -> Entry:
         """The entry of that name, ``among`` names that may be chosen here, or all; InputError if there is none."""
         entries = self if among is None else among

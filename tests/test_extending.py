@@ -45,7 +45,7 @@ def registered(registry: Registry[Any], entry: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        registry.unregister(entry.name)
+        registry.pop(entry.name)
 
 
 @pytest.fixture

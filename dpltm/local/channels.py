@@ -17,11 +17,12 @@ import numpy as np
 
 from dpltm.errors import InputError
 from dpltm.local import BIT_PROTOCOLS, PROTOCOLS
+from dpltm.options import EPSILON, Range
 from dpltm.randomness.noise import RandomSource, below
 
 WHOLE = 1 << 64
 
-MAX_BITS, MAX_EPSILON, MAX_ALPHA = 10**9, 1e4, 1e6
+MAX_CATEGORIES = 1 << 16
 
 BLOCK = 1 << 14  # words at a time: what fits the caches
 
@@ -109,18 +110,16 @@ def channel(protocol: str, bits: int, epsilon: float, alpha: float | None = None
         alpha: of ``WITH_ALPHA``.
 
     Raises:
-        InputError: an epsilon or alpha that is not positive, an alpha too many or missing.
+        InputError: a number that is out of range, an alpha too many or missing.
     """
     chosen = PROTOCOLS.find(protocol, among=BIT_PROTOCOLS)
     assert chosen.chances is not None
-    check_positive("epsilon", epsilon, MAX_EPSILON)
     if (alpha is None) == chosen.has_alpha:
         fix = "needs one, such as 7" if alpha is None else "has none; leave it out"
         raise InputError(f"`alpha`: {protocol} {fix}")
-    if alpha is not None:
-        check_positive("alpha", alpha, MAX_ALPHA)
-    if not 0 < bits <= MAX_BITS:
-        raise InputError(f"`bits`: {bits} is not a whole number from 1 to {MAX_BITS:,}")
+    check("epsilon", epsilon, EPSILON)
+    check("alpha", 1 if alpha is None else alpha, Range(high=1e6, above=True))
+    check("bits", bits, Range(1, 10**9))
     with localcontext(prec=60):  # far more digits than the 20 of 2^-64
         pairs = chosen.chances(Decimal(epsilon), Decimal(alpha or 0), bits)
         # a 1 a little less likely where it was a 1, a little likelier where it was a 0
@@ -173,9 +172,6 @@ def rounded_up(value: Fraction) -> float:
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
-MAX_CATEGORIES = 1 << 16
-
-
 @dataclass(frozen=True)
 class Response:
     """One of ``near`` categories among k arrives with a fixed chance, each e^epsilon times as likely as any other.
@@ -188,11 +184,9 @@ class Response:
     near: int = 1
 
     def __post_init__(self) -> None:
-        if not 2 <= self.categories <= MAX_CATEGORIES:
-            raise InputError(f"Expected {self.categories} categories from 2 to {MAX_CATEGORIES}")
-        if not 1 <= self.near < self.categories:
-            raise InputError(f"Expected {self.near} near categories from 1 to {self.categories - 1}")
-        check_positive("epsilon", self.epsilon, MAX_EPSILON)
+        check("categories", self.categories, Range(2, MAX_CATEGORIES))
+        check("near", self.near, Range(1, self.categories - 1))
+        check("epsilon", self.epsilon, EPSILON)
 
     @property
     def truth(self) -> int:
@@ -233,13 +227,7 @@ class Response:
         return np.where(drawn < np.uint64(self.truth), inside, outside + passed)
 
 
-def check_positive(name: str, value: float, most: float) -> None:
-    """Raise InputError unless an argument of that name is above 0 and at most ``most``."""
-    if not 0 < value <= most:
-        raise InputError(f"`{name}`: {value:g} is not a positive number up to {most:g}")
-
-
-def check_sizes(values: int, classes: int, most: int) -> None:
-    """Raise InputError unless records of so many values and labels of at most ``most`` classes can be encoded."""
-    if values < 1 or not 2 <= classes <= most:
-        raise InputError(f"Expected {values} values >= 1 and {classes} classes from 2 to {most}")
+def check(name: str, value: float, within: Range) -> None:
+    """Raise InputError unless an argument of that name lies within the range."""
+    if value not in within:
+        raise InputError(name, value, within.describe("a number" if isinstance(value, float) else "a whole number"))

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.features.normalisation import NORM
-from dpltm.local.channels import MAX_CATEGORIES, WHOLE, Response, check_sizes
+from dpltm.local.channels import MAX_CATEGORIES, WHOLE, Response, check
+from dpltm.options import Range
 from dpltm.randomness.noise import FastSource, RandomSource, gaussian
 
 Labels = Literal["one-hot", "signed"]
@@ -40,8 +41,6 @@ ALONE_FROM = 6.0
 
 MESSAGE = np.dtype([("codebook", "<u4"), ("index", "<u2")])
 """Of one record: the number of the codebook, and the candidate."""
-
-MAX_CLASSES = MAX_CATEGORIES // (2 * PAIRS)
 
 
 @dataclass(frozen=True)
@@ -59,10 +58,10 @@ class Codebook:
     labels_are_public: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_sizes(self.values, self.classes, MAX_CLASSES)
+        check("values", self.values, Range(1))
+        check("classes", self.classes, Range(2, MAX_CATEGORIES // (2 * PAIRS)))
+        check("near", self.near, Range(1, PAIRS))
         self.response  # noqa: B018 - refuses an epsilon out of range
-        if not 1 <= self.near <= PAIRS:
-            raise InputError(f"Expected {self.near} near candidates from 1 to {PAIRS}")
 
     @property
     def candidates(self) -> int:

@@ -27,8 +27,9 @@ from dpltm.features.feature_map import ROWS as MAPPED
 from dpltm.features.feature_map import FeatureMap
 from dpltm.features.normalisation import NORM, ChannelStatistics
 from dpltm.features.transforms import colours_first
-from dpltm.local.channels import MAX_CATEGORIES, Channel, Response, channel, check_sizes, rounded_up
+from dpltm.local.channels import MAX_CATEGORIES, Channel, Response, channel, check, rounded_up
 from dpltm.local.codebook import Codebook
+from dpltm.options import Range
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.progress import Step
 from dpltm.randomness.noise import RandomSource, uniform
@@ -94,7 +95,8 @@ class BitStrings:
     label_epsilon: float | None
 
     def __post_init__(self) -> None:
-        check_sizes(self.values, self.classes, MAX_CATEGORIES)
+        check("values", self.values, Range(1))
+        check("classes", self.classes, Range(2, MAX_CATEGORIES))
         self.channel  # noqa: B018 - refuses what no channel is
         self.response  # noqa: B018
 
@@ -239,11 +241,8 @@ class Scheme:
     lineage: Lineage = field(default=NO_LINEAGE, compare=False)
 
     def __post_init__(self) -> None:
-        if not len(self.mean) == len(self.deviation) == self.feature_map.features == self.answer.values:
-            raise InputError(
-                f"Expected as many statistics and values as the {self.feature_map.features} features, not {len(self.mean)},"
-                f" {len(self.deviation)} and {self.answer.values}"
-            )
+        if self.answer.values != self.feature_map.features:
+            raise InputError(f"Expected {self.feature_map.features} values, one a feature, not {self.answer.values}")
         if not (np.isfinite([self.mean, self.deviation]).all() and (self.deviation > 0).all()):
             raise InputError("Expected finite means and finite, positive deviations of features")
 
@@ -263,28 +262,28 @@ class Scheme:
             ["labels are sent as they are: declared public, and not counted"] if self.answer.labels_are_public else []
         )
 
-    def scores(self, x: np.ndarray, step: Step | None = None) -> np.ndarray:
+    def scores(self, x: np.ndarray) -> np.ndarray:
         """z-scores of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, row by row."""
-        blocks = [self.feature_map(x[rows]).numpy() for rows in in_blocks(len(x), step)]
+        blocks = [self.feature_map(rows).numpy() for rows in in_blocks(x)]
         return (np.concatenate(blocks) - self.mean) / self.deviation
 
     def messages(
         self, x: np.ndarray, y: np.ndarray, source: RandomSource, step: Step | None = None, augment: int = 0
     ) -> Iterator[np.ndarray]:
         """Yield the messages of records as stored, some at a time: of each, and of ``augment`` varied images of it."""
-        for rows in in_blocks(len(x), step):
-            yield self.answer.randomise(self.scores(x[rows]), y[rows], source)
+        done = 0
+        for rows, labels in zip(in_blocks(x), in_blocks(y), strict=True):
+            yield self.answer.randomise(self.scores(rows), labels, source)
             for _ in range(augment):
-                yield self.answer.randomise(self.scores(varied(x[rows], source)), y[rows], source)
+                yield self.answer.randomise(self.scores(varied(rows, source)), labels, source)
+            done += len(rows)
+            if step is not None:
+                step(done)
 
 
-def in_blocks(count: int, step: Step | None = None) -> Iterator[slice]:
-    """Yield slices of ``ROWS`` rows; each is told to ``step`` when it is done."""
-    for start in range(0, count, ROWS):
-        stop = min(start + ROWS, count)
-        yield slice(start, stop)
-        if step is not None:
-            step(stop)
+def in_blocks(values: np.ndarray) -> list[np.ndarray]:
+    """Return ``ROWS`` rows at a time."""
+    return [values[start : start + ROWS] for start in range(0, len(values), ROWS)]
 
 
 SHIFT, TURN = 0.1, math.radians(10)  # at most, of a side, and either way (LATENT, IV-A3)
@@ -311,11 +310,9 @@ def channel_statistics(plain: FeatureMap, x: np.ndarray) -> ChannelStatistics:
     return ChannelStatistics(mean.float(), deviation.float())
 
 
-def public_statistics(
-    feature_map: FeatureMap, x: np.ndarray, step: Step | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def public_statistics(feature_map: FeatureMap, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and deviation of each feature over public records; no deviation is left near zero."""
-    mean, deviation = _mean_and_deviation(feature_map(x[rows]) for rows in in_blocks(len(x), step))
+    mean, deviation = _mean_and_deviation(map(feature_map, in_blocks(x)))
     least = max(MIN_DEVIATION * float(deviation.max()), 1e-12)
     return mean.float().numpy(), deviation.clamp_min(least).float().numpy()
 

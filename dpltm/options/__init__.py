@@ -134,10 +134,8 @@ def checked(item: Field[Any], value: Any) -> Any:
         return None
     value = _converted(item, value)
     wanted, kind = _type_of(item)
-    if type(value) is not wanted:
+    if type(value) is not wanted or value == "":
         raise InputError(f"{name_of(item)}: {shown_value(value)} is not {kind}")
-    if value == "":
-        raise InputError(f"{name_of(item)}: is empty; give a value, or leave it out")
     within, choices = item.metadata["within"], item.metadata["choices"]
     if within is not None and value not in within:
         raise InputError(item.name, value, within.describe(kind))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpltm.options import EPSILON, Options, option
-from dpltm.options.data import DRY_RUN_HELP, UNIT_COLUMN_HELP, DataOptions, GuaranteeOptions, LedgerOptions
+from dpltm.options.data import UNIT_COLUMN_HELP, DataOptions, GuaranteeOptions, LedgerOptions
 
 
 class LsRequest(Options):
@@ -74,6 +74,6 @@ class SchemaRequest(FindOptions, LedgerOptions):
     records: int | None = option(None, "With `private`: public number of records.", "N")
     subset: str | None = option(None, "With `private`: part of the records, as in train.", "FRACTION|A:B")
     test: str | None = option(None, "With `private`: part that train holds out.", "FRACTION")
-    dry_run: bool = option(False, f"With `private`: {DRY_RUN_HELP[0].lower()}{DRY_RUN_HELP[1:]}")
+    dry_run: bool = option(False, "With `private`: check everything, and spend nothing.")
     out: str | None = option(None, "File to write, instead of the terminal.", "FILE.toml")
     unit_column: str | None = option(None, UNIT_COLUMN_HELP, "NAME", section="What is protected")

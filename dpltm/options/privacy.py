@@ -10,8 +10,6 @@ from dpltm.privacy.checks import MAX_NOISE
 DRAWS = ("exponential", "permute-and-flip")
 PLAIN = ("gaussian", "laplace", "randomized-response")
 
-MULTIPLIER = Range(high=MAX_NOISE, above=True)
-
 MAX_RELEASES = 100_000
 """Releases that are not a training's, one by one."""
 
@@ -35,7 +33,7 @@ class ReleaseOptions(SettingOptions):
     """Training, or other releases in its place."""
 
     noise_multiplier: float | None = option(
-        None, "Noise over sensitivity.", "S", section="Training", within=MULTIPLIER
+        None, "Noise over sensitivity.", "S", section="Training", within=Range(high=MAX_NOISE, above=True)
     )
     mechanism: str = option("exponential", "How that draw is made; or another release.", choices=(*DRAWS, *PLAIN))
     categories: int = option(2, "Of randomized-response.", "K", within=Range(2, 10**9))

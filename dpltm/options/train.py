@@ -39,7 +39,11 @@ class NoiseOptions(SharesOptions, GuaranteeOptions):
     """What is added to gradients, and what may be done to them before: the same for a training and a loop."""
 
     microbatch: int | None = option(
-        None, "Filter means of about M records, at twice the bound.", "M", shown="1", section="Gradient filter"
+        None,
+        "Filter means of about M records, at twice the bound.",
+        "M",
+        shown="single records",
+        section="Gradient filter",
     )
     class_weight: str | None = option(
         None, "Weights of the classes, at most 1 after scaling.", "balanced|W,W,...", shown="equal weights"

@@ -33,7 +33,6 @@ from dpltm.errors import InputError
 from dpltm.features.feature_map import CENTRE, PAIRS, FeatureMap, SplineMap
 from dpltm.features.inputs import check_quantities
 from dpltm.features.normalisation import NORM, noisy_sum
-from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.networks.masks import Mask
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.describe import percent
@@ -47,7 +46,6 @@ from dpltm.records.units import ABSENT
 from dpltm.training.artifacts import StartingPoint, fresh
 from dpltm.training.descent import target_parts
 from dpltm.training.optimizers import CURVATURE, NewtonSteps
-from dpltm.training.plan import NoisySteps
 
 STEPS = 16
 """Newton steps. Eight lose half a point at most at epsilon 0.2 and 1."""
@@ -254,15 +252,6 @@ def for_steps(options: TrainOptions, before: Before, dataset: Dataset) -> TrainO
         return options
     rest = 1 - math.fsum(shares_of(dataset)[name] for name in before)
     return replace(options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / rest))
-
-
-def step_size(plan: NoisySteps, dataset: Dataset) -> float:
-    """At which the noise of all steps adds up to ``SPREAD`` in each weight; with little noise, that of 2-Gaussian-DP."""
-    table = isinstance(dataset.feature_map, SplineMap)
-    spread, bound = (TABLE_SPREAD, LONGEST) if table else (SPREAD, CLIP_NORM.default)
-    root = math.sqrt(plan.mechanism.steps)
-    noise_std = plan.mechanism.noise_std
-    return spread * plan.expected_batch / (max(noise_std, root * bound / 2) * root)
 
 
 # --- what is drawn before the steps -------------------------------------------------------------------------------------

@@ -346,9 +346,7 @@ _SUITS: dict[str, tuple[ProvenanceKind, ...]] = {
     "epsilon": ("dp",),
     "per_unit": ("dp",),
     "reveal": ("private",),
-    "iterations": _TRAINED,
-    "batch_size": _TRAINED,
-    "lr": _TRAINED,
+    **dict.fromkeys(("iterations", "batch_size", "lr"), _TRAINED),
 }
 """Options that are for tickets of some provenances alone."""
 
@@ -365,11 +363,6 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
     if provenance == "data-free":
         generation.check_without_data(config)
     return provenance
-
-
-def check_schedule(options: GenerateOptions, spec: Network) -> None:
-    """Raise InputError for rounds or rates that this network cannot be pruned by."""
-    generation.make_schedule(spec, _draft(options))
 
 
 def _provenance(options: GenerateOptions) -> ProvenanceKind:
@@ -397,12 +390,8 @@ def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance
     if provenance in _TRAINED and batch > most:
         raise InputError(f"`batch_size`: {batch} is more than there are records in {dataset.name}")
     threads = config.threads or torch.get_num_threads()
-    config = replace(
-        config,
-        prune=tuple(generation.pruning_rates(spec, config).values()),
-        threads=threads,
-        groups=input_groups(dataset),
-    )
+    rates = tuple(generation.pruning_rates(spec, config).values())
+    config = replace(config, prune=rates, threads=threads, groups=input_groups(dataset))
     generation.try_criterion(spec, config)
     return config
 

@@ -245,8 +245,6 @@ def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoin
     if dataset.test is not None or options.eval_private is not None:
         check_score(spec, "accuracy")
     if options.eval_private is not None:
-        if options.by is not None:
-            raise InputError("`by`: subgroups are of the test split, which `eval_private` leaves alone; leave one out")
         private_score(metric, options.class_shares, dataset, spec.score)
         check_scored_rows(spec, dataset.bounds)
     if options.by is not None:
@@ -290,12 +288,14 @@ def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, fl
 
 def _step_size(plan: TrainingPlan) -> float | None:
     """Of one layer behind features, where nobody chose one: by the noise, and other public numbers; None elsewhere."""
-    mechanism, options, strategy = plan.mechanism, plan.options, plan.strategy
+    mechanism, options, strategy, feature_map = plan.mechanism, plan.options, plan.strategy, plan.dataset.feature_map
+    spread = SPREAD
     if options.head == LEAST_SQUARES:
-        return head.step_size(plan, plan.dataset)
-    one_layer = plan.dataset.feature_map is not None and len(plan.start.spec.shapes()) == 2
-    by_rule = options.lr is None and one_layer and options.optimizer in ("sgd", "momentum")
-    if not by_rule or plan.dataset.target is not None:  # chances near the mean, which so much noise would hide
+        spread = head.TABLE_SPREAD if isinstance(feature_map, SplineMap) else head.SPREAD
+    elif plan.dataset.target is not None:  # chances near the mean, which so much noise would hide
+        return None
+    one_layer = feature_map is not None and len(plan.start.spec.shapes()) == 2
+    if options.lr is not None or not one_layer or options.optimizer not in ("sgd", "momentum"):
         return None
     bound = plan.filter.certified_bound(plan.start.mask.live)
     root = math.sqrt(mechanism.steps)
@@ -303,11 +303,11 @@ def _step_size(plan: TrainingPlan) -> float | None:
     if strategy:
         bound, root = bound * banded_noise.norm(strategy), math.sqrt(mechanism.steps / len(strategy))
         summed = math.sqrt(banded_noise.noise_of_sums(strategy, mechanism.steps)[-1])
-    spread = max(mechanism.noise_std, mechanism.sampling_rate * root * bound / 2) * summed
+    noise = max(mechanism.noise_std, mechanism.sampling_rate * root * bound / 2) * summed
     farther = 1 / (1 - DECAY) if options.optimizer == "momentum" else 1.0
     if options.schedule != "constant":
         farther /= 2  # the mean of either schedule that falls to zero
-    return SPREAD * plan.divisor / (spread * farther)
+    return spread * plan.divisor / (noise * farther)
 
 
 # --- options that are refused by themselves -------------------------------------------------------------------------
@@ -346,6 +346,7 @@ def check_options(options: TrainOptions) -> Filter:
         check_certifies(options.accountant)
     if (price := options.eval_private) is not None:
         check_priced(options.metric)
+        _check_alone(options, "`eval_private`, which leaves the test split alone", "by")
         if price < MIN_EPSILON:
             raise InputError(f"`eval_private`: {price:g} is nothing but noise; give at least {MIN_EPSILON:g}")
     if options.device == "cuda" and not torch.cuda.is_available():

@@ -69,6 +69,7 @@ def transfer(
 
     Args:
         dataset: of which only the shape is looked at.
+        round: the ticket that is taken, as round 1 beside the dense network; None for all.
         model: a network of the user's own for them; None for the tickets' kind.
     """
     check_no_target(dataset, "tickets transfer")
@@ -79,7 +80,8 @@ def transfer(
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
     body = tickets.body
     if round is not None:
-        body = one_round(body, tickets.ticket(round).round)
+        chosen = (replace(tickets.ticket(round), round=1),) if round else ()
+        body = replace(body, tickets=(body.tickets[0], *chosen))
     target = target_of(body.spec, dataset, options.mode, model, tickets.label)
     check_tables(target, dataset, f"{tickets.label}: its network")
     carried, layers = carry_over(body, target, options.mode, options.fresh, options.seed)
@@ -128,12 +130,6 @@ def target_of(spec: Network, dataset: Dataset, mode: str, model: OwnModel | None
 
 
 # --- of tickets alone --------------------------------------------------------------------------------------------------
-
-
-def one_round(tickets: Tickets, number: int) -> Tickets:
-    """A set of the dense network and the ticket of one round, which becomes round 1."""
-    dense, chosen = tickets.tickets[0], tickets.tickets[number]
-    return replace(tickets, tickets=(dense, replace(chosen, round=1)) if number else (dense,))
 
 
 def carry_over(

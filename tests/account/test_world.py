@@ -61,7 +61,7 @@ def _quick(monkeypatch):
     ACCOUNTANTS.register(QUICK)
     monkeypatch.setattr(accounts, "QUICK_FIRST", (QUICK.name,))
     yield
-    ACCOUNTANTS.unregister(QUICK.name)
+    ACCOUNTANTS.pop(QUICK.name)
 
 
 def check(histories):

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from typer.completion import completion_init
 
 from dpltm.cli.commands import Later
 from dpltm.cli.console import Console
@@ -96,7 +95,6 @@ def test_completes(line: str, endings: list[str], monkeypatch, capfd) -> None:
         ("_DPLTM_COMPLETE", "complete_bash"), ("COMP_WORDS", line), ("COMP_CWORD", str(line.count(" "))),
     ):  # fmt: skip
         monkeypatch.setenv(name, value)
-    completion_init()
     with pytest.raises(SystemExit):
         app.main(args=[], prog_name="dpltm")
     assert capfd.readouterr().out.split() == endings

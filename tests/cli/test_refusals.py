@@ -52,7 +52,7 @@ loop:                                 | privacy ledger loop
 --steps:                              | {DENSE} --steps 1e9
 --out:                                | {DENSE} --out {"x" * 300}
 --dataset: digits was declared public | train free@1 {PRI} --epsilon 1 --out new --ledger new.jsonl
---audit: 1,000,000 canaries need      | {DENSE} --audit 1000000
+--audit: 1,000,000 is not a number    | {DENSE} --audit 1000000
 --eval-private: 1e-09 is nothing but  | {DENSE} --eval-private 1e-9
 --head:                               | train --dense --head least-squares {PRI} --epsilon 1 --out new
 --head:                               | {HEAD} --model mlp:4
@@ -104,7 +104,6 @@ nothing to compact:                   | tickets compact pub@0 --out new
 x.txt: not a picture                  | compare r pub --plot x.txt
 l: made under local privacy           | report l
 RUN: name at least two runs           | compare r
-RUN: r is named twice                 | compare r r
 pub: no run there                     | compare r pub
 pub: no run there                     | privacy check pub
 r/model.safetensors: not a text       | privacy check r/model.safetensors

@@ -285,7 +285,7 @@ def test_a_page_runs_from_first_to_last(page: Path, short: bool, reader: Reader,
                     check_printed(step, reader.type(as_typed(step, short), names))
     finally:
         for name in set(FILTERS) - entries:
-            FILTERS.unregister(name)
+            FILTERS.pop(name)
     assert not wrong, "\n".join(wrong)
     assert not [each for each in before if each[0] == page.name], "no step begins so"
 

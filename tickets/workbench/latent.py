@@ -172,9 +172,8 @@ def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progres
         feature_map = replace(feature_map, statistics=channel_statistics(feature_map, x[spaced]), lineage=lineage)
     if isinstance(answer, Codebook):  # only the direction of features counts: they stay as they are
         return Scheme(feature_map, np.zeros(width, np.float32), np.ones(width, np.float32), answer, lineage)
-    rows = x[:MAX_STATISTICS_RECORDS]
-    with progress.progress(f"statistics of features of {public.name}", len(rows)) as step:
-        return Scheme(feature_map, *public_statistics(feature_map, rows, step), answer, lineage)
+    progress.say(f"statistics of features of {public.name}")
+    return Scheme(feature_map, *public_statistics(feature_map, x[:MAX_STATISTICS_RECORDS]), answer, lineage)
 
 
 def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
@@ -429,8 +428,8 @@ def _test_records(scheme: Scheme, test: Dataset, options: TrainRequest, progress
         raise InputError(f"`test`: {test.name} has no test split; name a dataset that has one")
     answer = scheme.answer
     x, y = test.test.open(Public("accuracy of what a server learned, which has no ledger"))
-    with progress.progress("features of the test records", len(x)) as step:
-        scores = scheme.scores(x, step)
+    progress.say("features of the test records")
+    scores = scheme.scores(x)
     labels = torch.tensor(y)  # as they are, not those of messages
     if isinstance(answer, Codebook):
         return torch.from_numpy(scores), torch.zeros(0), labels

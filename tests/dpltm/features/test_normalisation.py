@@ -236,7 +236,7 @@ def test_a_new_kind_is_one_object(request):
     rows = Parameter("rows", 2, "Rows that are averaged.", "R", 1, 4)
     stripes = MapKind("stripes", (rows,), "Means of R rows.", "here", Stripes)
     MAPS.register(stripes)
-    request.addfinalizer(lambda: MAPS.unregister("stripes"))
+    request.addfinalizer(lambda: MAPS.pop("stripes"))
     feature_map = make_feature_map("stripes", (4, 3), (0.0, 1.0))
     assert (feature_map.text, feature_map.feature_shape) == ("stripes:2", (6,))
     x = np.random.default_rng(0).random((5, 4, 3))
@@ -262,7 +262,7 @@ class Running(Transform):
 def test_a_map_that_keeps_something_of_records_is_refused(request):
     """Before anything is paid: what it kept of one would be in all that come after."""
     MAPS.register(MapKind("running", (), "Records less a mean of others.", "here", Running))
-    request.addfinalizer(lambda: MAPS.unregister("running"))
+    request.addfinalizer(lambda: MAPS.pop("running"))
     x, y = np.random.default_rng(0).random((20, 6)), np.arange(20) % 2
     settings = {"bounds": (0, 1), "records": 20, "features": "running", "head": "dp-sgd", "batch_size": 5, "steps": 2}
     ledger = dpltm.Ledger()

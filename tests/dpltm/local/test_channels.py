@@ -138,9 +138,10 @@ def test_a_bit_is_one_where_its_number_is_below_the_threshold(one):
     ("arguments", "said"),
     [
         (("rr", 10, 1.0), "`protocol`: unknown protocol 'rr'; known: ue, oue, rappor, moue, moue-hs, uer"),
-        (("ue", 0, 1.0), "`bits`: 0 is not a whole number from 1 to 1,000,000,000"),
+        (("ue", 0, 1.0), "`bits`: 0 is not a positive whole number up to 1,000,000,000"),
         (("ue", 10, 0.0), "`epsilon`: 0 is not a positive number up to 10000"),
         (("ue", 10, 1.0, 7.0), "`alpha`: ue has none; leave it out"),
+        (("uer", 10, 1.0, 0.0), "`alpha`: 0 is not a positive number up to 1e+06"),
         (("uer", 10, 1.0), "`alpha`: uer needs one, such as 7"),
     ],
 )
@@ -193,8 +194,8 @@ def test_the_incomplete_run_of_words_is_drawn_anew():
 
 
 def test_what_is_no_response_and_no_category():
-    assert refused(Response, 1, 1.0) == "Expected 1 categories from 2 to 65536"
-    assert refused(Response, 3, 1.0, 3) == "Expected 3 near categories from 1 to 2"
+    assert refused(Response, 1, 1.0) == "`categories`: 1 is not a whole number from 2 to 65,536"
+    assert refused(Response, 3, 1.0, 3) == "`near`: 3 is not a positive whole number up to 2"
     assert refused(Response, 3, math.nan) == "`epsilon`: nan is not a positive number up to 10000"
     send = Response(3, 1.0).send
     assert refused(send, np.array([[-1], [0]]), FastSource(0)) == "Expected categories from 0 to 2, not -1 to 0"
@@ -335,7 +336,7 @@ def test_certified_is_that_of_bits_and_label():
     assert np.array_equal(answer.labels(rows), labels)
     assert (answer.nominal, answer.certified) == (0.1, pytest.approx(0.1))
     message = refused(strings, classes=65_537, label_epsilon=None)
-    assert message == "Expected 3 values >= 1 and 65537 classes from 2 to 65536", "a label is two bytes"
+    assert message == "`classes`: 65537 is not a whole number from 2 to 65,536", "a label is two bytes"
 
 
 formats = st.tuples(st.integers(0, 8), st.integers(0, 7)).map(lambda pair: FixedPoint(*pair))

@@ -404,7 +404,7 @@ def added():
     """Another accountant, for one test."""
     ACCOUNTANTS.register(Accountant("loose", True, "certified, absurdly loose", "this test", loose))
     yield ACCOUNTANTS["loose"]
-    ACCOUNTANTS.unregister("loose")
+    ACCOUNTANTS.pop("loose")
 
 
 @pytest.mark.parametrize(
@@ -449,7 +449,7 @@ def test_what_is_no_epsilon_is_not_certified(function, said):
     try:
         assert refused(epsilon, [PLAIN], 1e-5, "mine") == said
     finally:
-        ACCOUNTANTS.unregister("mine")
+        ACCOUNTANTS.pop("mine")
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:Optimal order is the")  # Opacus's PRV asks its RDP for a domain size
