@@ -3,8 +3,8 @@
     recipe.json                         what the folder is for
     dpltm.ledger.jsonl                  what all of it cost, unless another ledger was named
     members/LABEL/run/                  a trial: the run that it came to
-    tickets/NAME/, tune/NAME.toml       what trials share
-    draws/, schemes/, messages/         what a trial needs, until it is finished
+    tickets/, tune/, schemes/           what trials share
+    draws/, messages/                   what a trial has for itself, until it is finished
     attempts/NAME                       what the last command began
     results.json, results.md, figure.png
 

@@ -433,16 +433,9 @@ def test_a_run_goes_on_with_the_stage_that_was_interrupted(cli, stopped_at, refu
 def test_a_stage_that_died_before_its_answer_was_kept_begins_anew(cli, monkeypatch):
     """What it paid stays in the ledger, and the training pays with what is left."""
     Path("c.toml").write_text(RUN)
-    inner = run.stage
-
-    def dying(path, make):
-        answer = make()
-        if path.name == "select.json":
-            interrupt()
-        return inner(path, lambda: answer)
-
+    inner = run.STAGES["select"]
     with monkeypatch.context() as patch:
-        patch.setattr(run, "stage", dying)
+        patch.setitem(run.STAGES, "select", lambda *request: [inner(*request), interrupt()])
         assert cli(RUN_IT).code == 130
     Path("o/generate.json").unlink()
     body = cli(f"{RUN_IT} --json").json

@@ -225,10 +225,9 @@ class Recipe:
     def _task(self, arm: Arm, seed: int) -> Task:
         name, needs, own = f"{slug(arm.name)}-s{seed}", dict[str, Task](), dict[str, Task]()
         if arm.latent is not None:
-            scheme = Task("latent scheme", f"schemes/{name}", arm.latent["scheme"])
-            messages = Task("latent encode", f"messages/{name}", arm.latent["encode"], {"scheme": scheme})
-            own = {"scheme": scheme, "messages": messages}
-            return Task("latent train", f"members/{name}", {**arm.latent["train"], "seed": seed}, own=own)
+            needs = {"scheme": Task("latent scheme", f"schemes/{slug(arm.name)}", arm.latent["scheme"])}
+            own = {"messages": Task("latent encode", f"messages/{name}", arm.latent["encode"], needs)}
+            return Task("latent train", f"members/{name}", {**arm.latent["train"], "seed": seed}, needs, own)
         number = arm.round
         if arm.tune is not None:
             needs["settings"] = self._search(arm, seed)
@@ -320,7 +319,7 @@ def digest(body: Any) -> str:
 
 def slug(name: str) -> str:
     """Return a name of a folder that reads like ``name``."""
-    return re.sub("-+", "-", re.sub("[^a-z0-9.]+", "-", name.lower())).strip("-.")[:60] or "arm"
+    return re.sub("-+", "-", re.sub("[^a-z0-9.]+", "-", name.lower())).strip("-.")[:120] or "arm"
 
 
 # --- from the document to its arms ------------------------------------------------------------------------------------
@@ -449,9 +448,9 @@ def _compared(arm: Arm, arms: Iterable[Arm], quick: bool) -> str | None:
 
 def _check(recipe: Recipe) -> None:
     """Refuse what contradicts another table, and what a command refuses of its options."""
-    (name, times), *_ = Counter(arm.name for arm in recipe.arms).most_common(1)
+    (name, times), *_ = Counter(slug(arm.name) for arm in recipe.arms).most_common(1)
     if times > 1:
-        raise InputError(f"[[arm]] {name!r}: named twice")
+        raise InputError(f"[[arm]] {name!r}: named twice, as names of folders go; take another name")
     above = list[str]()
     for name, section in recipe.tickets.items():
         with at(f"[tickets.{name}]"):
@@ -515,9 +514,9 @@ def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: 
     with at(f"`config` {recipe.path}:"):
         for name, section in recipe.tickets.items():
             with at(f"[tickets.{name}]"):
-                dataset = read(section)
-                if "from" not in section and recipe.provenance(name) == "public":
-                    public[f"[tickets.{name}]"] = ledger.part(dataset)
+                part = ledger.part(read(section))
+            if "from" not in section and recipe.provenance(name) == "public":
+                public[f"[tickets.{name}]"] = part
         for arm in recipe.arms:
             with at(f"[[arm]] {arm.name!r}"):
                 if arm.latent is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +89,13 @@ def run_stages(document: Mapping[str, Any], path: Path, options: RunRequest, pro
             remove(private_path(tickets))
         answers = dict[str, Any]()
         for name, make in STAGES.items():
-            call = partial(make, requests[name], progress)
-            answers[name] = _trained(run, call) if name == "train" else stage(root / f"{name}.json", call)
+            kept = run / "result.json" if name == "train" else root / f"{name}.json"
+            if kept.exists():
+                answers[name] = files.parse_json(kept, files.read_bytes(kept, files.MAX_JSON))
+            else:
+                answers[name] = make(requests[name], progress)
+            if not kept.exists():  # which may hold revealed scores
+                files.write_json(kept, files.published(answers[name]), mode=0o600)
         remove_ended(tickets)
         remove_ended(run)
     places = {"ticket_set": str(tickets), "run": str(run)}
@@ -101,23 +105,6 @@ def run_stages(document: Mapping[str, Any], path: Path, options: RunRequest, pro
     return {"out": str(root), **answers, "privacy": answers["train"]["privacy"]}
 
 
-def stage(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the answer of a stage that is made once, and kept in ``path``: an interrupted attempt goes on with it."""
-    if path.exists():
-        return files.read_json(path, "dpltm-stage", 1)["answer"]
-    answer = make()
-    body = {"format": "dpltm-stage", "schema": 1, "answer": files.published(answer)}
-    files.write_json(path, body, mode=0o600)  # which may hold revealed scores
-    return answer
-
-
-def _trained(run: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    if not run.exists():
-        return make()
-    answer: Any = files.parse_json(run / "result.json", files.read_bytes(run / "result.json", files.MAX_JSON))
-    return dict(answer)
-
-
 def read_stages(document: Mapping[str, Any], path: Path, options: RunRequest, root: Path) -> dict[str, Any]:
     """Return the requests of the stages of a parsed TOML document; unknown tables and decided keys are refused."""
     making, drawing, learning = (dashed(beside(table(path, document, name), path)) for name in STAGES)
@@ -125,10 +112,8 @@ def read_stages(document: Mapping[str, Any], path: Path, options: RunRequest, ro
     by_mechanism = not reads_no_records(drawing)  # else the draw enters nothing
     account = {"ledger": options.ledger, "population": options.population}
     model = making.get("model")
-    common = {
-        "delta": options.delta,
-        **({"model": model} if names_code(model) else {}),
-    }  # code, which no ticket set holds
+    code = {"model": model} if names_code(model) else {}  # which no ticket set holds
+    common = {"delta": options.delta, **code}
     of_draw = {**account, "eps1": round(options.epsilon * (1 - options.split), 12)} if by_mechanism else {}
     run = {"out": str(root / "run"), "epsilon": options.epsilon}
     starts = {

@@ -105,12 +105,12 @@ class TaskRunner:
         with _ONE_AT_A_TIME:
             try:
                 if not self._path(task).exists():
-                    # or joblib waits for ever where workers of Dask die over it: it is sent to another each time
-                    (self.root / "attempts" / task.place.replace("/", "-")).touch(exist_ok=False)
+                    begun = self.root / "attempts" / task.place.replace("/", "-")
+                    if begun.exists():  # Dask sends a call again whose worker died; joblib would wait for it for ever
+                        raise DpltmError("its process died, of too little memory perhaps")
+                    begun.touch()
                     self.make(task)
                 self.tidy(task)
-            except FileExistsError:
-                why = "its process died, of too little memory perhaps"
             except DpltmError as error:
                 why = in_flags(str(error))
             except Exception as error:  # one trial's fault is not the others'
@@ -303,7 +303,7 @@ def _run_recipe(document: Section, path: Path, options: RunRequest, progress: Pr
     records = check_ready(recipe, open_dataset, ledger)
     if options.dry_run:
         head = {"dry_run": True, "recipe": recipe.head.title, "source": recipe.head.source, "out": str(root)}
-        return {**head, "ledger": place, **_plan(recipe, place, progress)}
+        return {**head, "ledger": place, **_plan(recipe, place)}
     jobs = min(options.jobs or cpu_count(), len(recipe.trials))
     workers = local_workers(jobs) if options.scheduler is None else dask_workers(options.scheduler)
     with workers:
@@ -324,25 +324,27 @@ def _run_recipe(document: Section, path: Path, options: RunRequest, progress: Pr
             return {"ledger": place, **finish(recipe, root, ledger, failures)}
 
 
-def _plan(recipe: Recipe, ledger: str, progress: Progress) -> dict[str, Any]:
+def _plan(recipe: Recipe, ledger: str) -> dict[str, Any]:
     """Return every arm, with the price of a trial as far as that does not wait for its tickets or settings."""
     arms = []
-    with progress.progress("what it would spend", len(recipe.arms)) as step:
-        for arm in recipe.arms:
-            spent, options = None, arm.train if arm.latent is None else arm.latent["encode"] | arm.latent["scheme"]
-            if arm.latent is None and arm.tickets is None and arm.tune is None:
-                decided = {"dense": True, "dry_run": True, "ledger": ledger}
-                spent = train(resolve(TrainRequest, decided, arm.train), SILENT, own=True)["privacy"]
-            exposed = arm.tickets is not None and recipe.provenance(arm.tickets) == "private"
-            row = {key.replace("-", "_"): options.get(key) for key in ("dataset", "epsilon", "noise-multiplier")}
-            bounded = row["epsilon"] is not None and arm.latent is None and options.get("noise") != "nominal"
-            most = f"at most {row['epsilon']:g}" if bounded else "-"
-            about = {"name": arm.name, "paper": arm.paper, "tickets": arm.tickets}
-            arms.append({**about, **row, "privacy": spent, "at_most": "inf" if exposed else most})
-            step(len(arms))
-    seeds = [*range(recipe.head.seeds)]
-    sets = sorted(recipe.tickets)
-    return {"quick": recipe.quick, "seeds": seeds, "members": len(recipe.trials), "tickets": sets, "arms": arms}
+    for arm in recipe.arms:
+        spent, options = None, arm.train if arm.latent is None else arm.latent["encode"] | arm.latent["scheme"]
+        if arm.latent is None and arm.tickets is None and arm.tune is None:
+            decided = {"dense": True, "dry_run": True, "ledger": ledger}
+            spent = train(resolve(TrainRequest, decided, arm.train), SILENT, own=True)["privacy"]
+        exposed = arm.tickets is not None and recipe.provenance(arm.tickets) == "private"
+        row = {key.replace("-", "_"): options.get(key) for key in ("dataset", "epsilon", "noise-multiplier")}
+        bounded = row["epsilon"] is not None and arm.latent is None and options.get("noise") != "nominal"
+        most = f"at most {row['epsilon']:g}" if bounded else "-"
+        about = {"name": arm.name, "paper": arm.paper, "tickets": arm.tickets}
+        arms.append({**about, **row, "privacy": spent, "at_most": "inf" if exposed else most})
+    return {
+        "quick": recipe.quick,
+        "seeds": list(range(recipe.head.seeds)),
+        "members": len(recipe.trials),
+        "tickets": sorted(recipe.tickets),
+        "arms": arms,
+    }
 
 
 # --- what it came to --------------------------------------------------------------------------------------------------
