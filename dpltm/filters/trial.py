@@ -49,9 +49,7 @@ def check_filter_bound(filter: Filter) -> None:
         if not bool(mapped.isfinite().all()):
             raise InputError(f"`filter`: {filter}: makes a finite gradient one that is not")
         if not torch.allclose(mapped[::7], alone, rtol=SLACK, atol=0.0):
-            raise InputError(
-                f"`filter`: {filter}: what comes out of a record depends on others, so no bound would hold"
-            )
+            raise InputError(f"`filter`: {filter}: what a record gives depends on others, so no bound would hold")
         _check_norm(filter, live, float(mapped.norm(dim=1).max()))
     if filter.kind == "element-wise":
         _check_map(filter)
@@ -80,9 +78,7 @@ def _check_map(filter: ElementWiseFilter) -> None:
         raise InputError(f"`filter`: {filter}: makes a finite gradient one that is not, in float32")
     alone = torch.cat([filter.map(part[None].clone())[0] for part in numbers.split(500)])
     if not torch.allclose(mapped, alone, rtol=SLACK, atol=0.0):
-        raise InputError(
-            f"`filter`: {filter}: is element-wise, and what comes out of a coordinate depends on others; make it radial"
-        )
+        raise InputError(f"`filter`: {filter}: maps a coordinate in a way that depends on others; make it radial")
     squares = mapped.double().square()
     for live in MANY if filter.after is None else ():
         equal = torch.floor((longest / values.abs()).square()).clamp(max=live)  # coordinates of that size

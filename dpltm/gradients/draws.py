@@ -142,10 +142,7 @@ class Draws(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded not in operation.tags or _is_still(operation, args, kwargs):
             return operation(*args, **kwargs)
         if self._over:
-            raise CannotDraw(
-                "draws random numbers in the backward pass; leave out hooks that draw, and torch.utils.checkpoint around"
-                " what draws"
-            )
+            raise CannotDraw("draws in the backward pass; leave out hooks that draw, and checkpoints of what draws")
         law = _LAWS.get(operation)
         if law is None:
             raise CannotDraw(
@@ -203,25 +200,24 @@ class Draws(TorchDispatchMode):
     def _axis(self, shape: torch.Size) -> Axis:
         records = len(self.keys)
         if self._mapped:
-            axis = (0, 1)
+            dimension, rows = 0, 1
         elif not self._finding:
             if self.count == len(self.axes):
                 raise CannotDraw(SELDOM)
-            axis = self.axes[self.count]
+            dimension, rows = self.axes[self.count]
         elif records in shape:
-            axis = (shape.index(records), 1)
+            dimension, rows = shape.index(records), 1
         else:
-            axis = (0, shape[0] // records if shape else 0)
-        dimension, rows = axis
+            dimension, rows = 0, shape[0] // records if shape else 0
         if not rows or len(shape) <= dimension or shape[dimension] != records * rows:
             raise CannotDraw(
                 f"draws random numbers of shape {tuple(shape)} at once, which are not of one record each; draw for every"
                 f" record, in dimension 0 (nn.Dropout, torch.rand_like of the batch), or {REMEDY}"
             )
         if self._finding:
-            self.axes.append(axis)
+            self.axes.append((dimension, rows))
             self.shapes.append(shape)
-        return axis
+        return dimension, rows
 
 
 def _is_still(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

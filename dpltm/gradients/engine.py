@@ -27,7 +27,7 @@ from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
 from dpltm.gradients.plan import Plan, check_model, make_plan
-from dpltm.gradients.probe import Loss, MadeUp, structure, undisturbed
+from dpltm.gradients.probe import Loss, MadeUp, move, structure, undisturbed
 from dpltm.networks.full_precision import aligned, deterministic, full_precision, threads
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import unwritten
@@ -164,8 +164,7 @@ class RecordGradients:
             self._plan = None
             if [(id(value), value.requires_grad) for value in self._model.parameters()] != self._trained:
                 raise InputError(
-                    "model: its parameters, or which of them are trained (requires_grad), are not those that it had at"
-                    " first; set that back, or begin anew with this model"
+                    "model: its parameters, or which are trained (requires_grad), changed; begin anew with it"
                 )
             check_model(self._model)
             began = time.process_time()
@@ -192,6 +191,7 @@ class RecordGradients:
             off = torch.autocast(self._parameters[0].device.type, enabled=False)
             at_once = threads(None if self._long else 1)
             with undisturbed(self._model, self._loss), off, torch.enable_grad(), full_precision(), at_once:
+                move(self._model)
                 self.unfollowed = self._plan.probe.check_apart(rows)
             self._tried = rows
 
@@ -421,15 +421,14 @@ class RecordGradients:
         self._try(self.pass_rows)
         assert self._plan is not None
         narrow = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
-        kernels = (
-            self.pass_rows, type(filter), *narrow, torch.get_num_threads(), torch.backends.mkldnn.enabled,
-        )  # fmt: skip
+        kernels = (self.pass_rows, type(filter), *narrow, torch.get_num_threads(), torch.backends.mkldnn.enabled)
         if kernels in self._rehearsed:
             self._shapes = self._rehearsed[kernels]
             return None
         rehearsal = _Rehearsal(self, filter)
         device = self._parameters[0].device
         with undisturbed(self._model, self._loss), full_precision(), deterministic(device, self.pass_rows > 1):
+            move(self._model)
             try:
                 place = rehearsal.moved()
             except RuntimeError as error:
@@ -665,11 +664,8 @@ def shapes_of(
 
     unit = next(unit for unit in (vectors * team, vectors, VECTORS, 1) if unit <= most)
     end = min(most, int(drawn[-1]) + unit) + 1
-    even = (
-        [rows for rows in range(step, end, step) if all(_even(rows * width, vectors) for width in widths)]
-        if widths
-        else []
-    )
+    every = range(step, end, step) if widths else ()
+    even = [rows for rows in every if all(_even(rows * width, vectors) for width in widths)]
     sizes = even or (list(range(unit, end, unit)) if unit > 1 else [1])
     sizes = sizes[:: math.ceil(len(sizes) / 64)]
     costs = [cost(sizes[: at + 1] if smaller else [rows]) for at, rows in enumerate(sizes)]

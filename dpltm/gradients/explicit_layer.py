@@ -45,9 +45,8 @@ class ExplicitLayer(ExplicitGradients):
         self.names = tuple(name for name in live_mask if name in indices)
         self.sizes = tuple(len(indices[name]) for name in self.names)
         # where to find live coordinates in their own order; None where values are in it
-        self._order = {
-            name: None if _in_order(index.argsort()) else index.argsort() for name, index in indices.items()
-        }
+        orders = {name: index.argsort() for name, index in indices.items()}
+        self._order = {name: None if _in_order(order) else order for name, order in orders.items()}
         self._like = trained[0][1]
         self._space = Workspace()
         self.release()
@@ -68,7 +67,7 @@ class ExplicitLayer(ExplicitGradients):
     def take(self, calls: Sequence[Call], rows: slice) -> None:
         """Add up each record's gradients over the calls; zero where the loss depends on none."""
         filled = dict.fromkeys(self.names, 0)
-        for call in (call for call in calls if any(gradient is not None for gradient in call.gradients)):
+        for call in (call for call in calls if call.arrived):  # others no loss depends on
             room = partial(self._room, rows, filled, call.module)
             gradients = rules.rule_of(call.module)(call, rows.stop - rows.start, room, self._space)
             self._add_up(rows, filled, call.module, gradients)

@@ -39,10 +39,10 @@ class Call:
     _versions: list[tuple[Tensor, int]] = field(default_factory=list)
 
     @property
-    def gradient(self) -> Tensor:
-        """That at the first output, where there is one."""
-        assert self.gradients[0] is not None
-        return self.gradients[0]
+    def arrived(self) -> dict[int, Tensor]:
+        """Gradients by place, where there are any."""
+        pairs = zip(self.places, self.gradients, strict=True)
+        return {place: gradient for place, gradient in pairs if gradient is not None}
 
     def overwritten(self) -> bool:
         """True if an in-place operation has changed an input or an output since."""
@@ -138,10 +138,8 @@ class Recorder:
         gradients = iter(torch.autograd.grad(total, outputs, allow_unused=True) if outputs else ())
         for call in self.calls:
             if call.overwritten():
-                raise InputError(
-                    f"model: an in-place operation overwrites what a {type(call.module).__name__} saw or gave;"
-                    " leave inplace=True out"
-                )
+                kind = type(call.module).__name__
+                raise InputError(f"model: what a {kind} saw or gave is overwritten in place; leave inplace=True out")
             call.gradients = [next(gradients) for _ in call.outputs]
 
 

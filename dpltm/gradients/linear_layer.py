@@ -56,9 +56,8 @@ def _fused(map: Map, squares: bool) -> Callable[..., Tensor]:
 
     def total(gradient: Tensor, inputs: Tensor, rows: Tensor, columns: Tensor, weight: Tensor) -> Tensor:
         mapped = map(gradient[rows] * inputs[columns])
-        return (
-            mapped.square().sum(0, dtype=torch.float64) if squares else (mapped * weight).sum(1, dtype=torch.float64)
-        )
+        values, along = (mapped.square(), 0) if squares else (mapped * weight, 1)
+        return values.sum(along, dtype=torch.float64)
 
     return torch.compile(total)
 
@@ -312,12 +311,11 @@ class LinearLayer:
     def _mapped(self, inputs: Tensor, gradient: Tensor, map: Map) -> Iterator[Tensor]:
         """``map`` of gradient times input, ``(coordinates, rows)``, some live coordinates at a time; those of the
         weight only where nothing is compiled."""
-        count = max(1, CHUNK // max(1, gradient.shape[1]))
+        width = gradient.shape[1]
+        count = max(1, CHUNK // max(1, width))
         pairs = () if self._compile else zip(self.rows.split(count), self.columns.split(count), strict=True)
         for rows, columns in pairs:
-            left, right = (
-                self.space.take(side, (len(rows), gradient.shape[1]), gradient) for side in ("left", "right")
-            )
+            left, right = (self.space.take(side, (len(rows), width), gradient) for side in ("left", "right"))
             torch.index_select(gradient, 0, rows, out=left)
             yield map(left.mul_(torch.index_select(inputs, 0, columns, out=right)))
         for rows in () if self.bias_index is None else self.bias_index.split(count):

@@ -87,13 +87,10 @@ def check_model(model: nn.Module) -> None:
             raise InputError(f"model: {name} is on {value.device.type}; use the processor (cpu) or a GPU (cuda)")
         if value.requires_grad and hooks_of(value):
             raise InputError(
-                f"model: {name} has a hook on its gradient, which no record's gradient goes through; remove() it by its"
-                " handle, and change `grad` behind backward, or give a mask"
+                f"model: {name} has a hook on its gradient, unseen by records' own; remove it, or give a mask"
             )
         if value.dtype not in (torch.float32, torch.float64) or len(dtypes) > 1:
-            raise InputError(
-                f"model: {name} is of {value.dtype}; the bound is proven for float32 alone, or float64 alone"
-            )
+            raise InputError(f"model: {name} is of {value.dtype}; use float32 for all parameters, or float64 for all")
     if not any(value.requires_grad for value in model.parameters()):
         raise InputError("model: every parameter is frozen (requires_grad=False), so there is nothing to train")
 
@@ -107,7 +104,7 @@ def make_plan(
     mixed, or no rule gets the gradients right.
     """
     off = torch.autocast(like.x.device.type, enabled=False)
-    with undisturbed(model, loss, moving=False), off, torch.enable_grad():
+    with undisturbed(model, loss), off, torch.enable_grad():
         probe = Probe.first(model, _units(model).values(), loss, like)
         probe = probe.apart() if probe.spread else probe
         refusal: InputError | None = None

@@ -38,10 +38,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 @contextmanager
-def undisturbed(model: nn.Module, loss: Loss, *, moving: bool = True) -> Iterator[None]:
+def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
     """Leave parameters, buffers, attributes and random state of the model, and of a loss that is a module, as they were: a
-    state that a trial left behind would not change in the next one. Meanwhile parameters are moved (:func:`move`), unless
-    whoever comes first does that."""
+    state that a trial left behind would not change in the next one."""
     modules = modules_of(model, loss)
     before = [(module, dict(module._buffers), attributes_of(module)) for module in modules]
     values = [value for _, *states in before for state in states for value in state.values()]
@@ -51,8 +50,6 @@ def undisturbed(model: nn.Module, loss: Loss, *, moving: bool = True) -> Iterato
     lists = [(value, list(value)) for value in values if isinstance(value, list)]
     with seeded(0, next(model.parameters()).device):
         try:
-            if moving:
-                move(model)
             yield
         finally:
             with torch.no_grad():
@@ -264,10 +261,8 @@ class Probe:
                 raise
             except Exception as error:  # whatever the user's own code raises
                 failure = error
-        raise InputError(
-            f"model or loss: fails on {FEW} made-up records of shape {tuple(made_up.x.shape[1:])}:"
-            f" {first_line(failure)}"
-        ) from failure
+        shape, why = tuple(made_up.x.shape[1:]), first_line(failure)
+        raise InputError(f"model or loss: fails on {FEW} made-up records of shape {shape}: {why}") from failure
 
     def _of_largest_numbers(self) -> Probe:
         """The same probe, with whole numbers as large as the model and the loss take."""
@@ -298,10 +293,7 @@ class Probe:
             self.seen(*self.made_up.batch(records), draws=draws)
         axes = [_grown(short, long) for short, long in zip(pair[0].shapes, pair[1].shapes, strict=False)]
         if None in axes or len(pair[0].shapes) != len(pair[1].shapes):
-            raise InputError(
-                "model: draws random numbers of another shape where there is a record more; draw for each alone, or"
-                f" {REMEDY}"
-            )
+            raise InputError(f"model: draws another shape for a record more; draw for each alone, or {REMEDY}")
         return replace(self, axes=tuple(axis for axis in axes if axis))
 
     def _watched(self) -> Probe:
@@ -315,10 +307,8 @@ class Probe:
         for module, old in zip(modules, before, strict=True):
             changed = [key for key, value in state_of(module).items() if value != old.get(key)]
             if changed:
-                raise InputError(
-                    f"model: {names.get(id(module), 'the loss: ')}{changed[0]} changes with the records it sees, outside the"
-                    " ledger; use a module without state"
-                )
+                place = f"{names.get(id(module), 'the loss: ')}{changed[0]}"
+                raise InputError(f"model: {place} changes with the records it sees; use a module without state")
         copy = {id(call.module): call.module for call in recorder.calls if call.overwritten()}
         spread = {id(call.module): call.module for call in recorder.calls if _of_all(call)}
         return replace(self, copy=tuple(copy.values()), spread=tuple(spread.values()))
@@ -421,9 +411,7 @@ class Probe:
             before = drawn_so_far(x)
             self._pass(x, y, self.draws(x))
         if before != drawn_so_far(x):
-            raise InputError(
-                f"model: draws random numbers that are not a record's own, where PyTorch does not show it; {REMEDY}"
-            )
+            raise InputError(f"model: draws numbers that are not a record's own, unseen by torch; {REMEDY}")
 
     def _along(self) -> dict[int, int]:
         """Dimension of records by number in what is seen: the one that is as long as the batch, whatever its length. Refuse
@@ -441,9 +429,7 @@ class Probe:
         except trials.Mixes:
             same = False
         if not same:
-            raise InputError(
-                "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
-            )
+            raise InputError("model: gives another answer to the same records; does it keep a state, or draw unseen?")
         return along
 
 

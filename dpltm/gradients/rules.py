@@ -51,15 +51,11 @@ def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> G
     bare = _WithoutHooks(call.module)
     parameters = {name: value for name, value in bare.named_parameters() if value.requires_grad}
     dtype = next(iter(parameters.values())).dtype
-    arrived = zip(call.places, call.gradients, strict=True)
-    cotangents = {place: gradient.to(dtype) for place, gradient in arrived if gradient is not None}
-    in_precision = partial(_in_precision, dtype=dtype)
-    arguments = tree_map_only(Tensor, in_precision, (call.inputs, call.keywords))
+    cotangents = {place: gradient.to(dtype) for place, gradient in call.arrived.items()}
+    arguments = tree_map_only(Tensor, partial(_in_precision, dtype=dtype), (call.inputs, call.keywords))
     if any(value.ndim == 0 or len(value) != records for value in tensors_in((arguments, cotangents))):
-        raise InputError(
-            f"model: a {type(call.module).__name__} saw or gave a tensor without one row a record; dimension 0 must be the"
-            " record"
-        )
+        kind = type(call.module).__name__
+        raise InputError(f"model: a {kind} saw or gave a tensor without one row a record in dimension 0; give it one")
 
     def of_record(arguments: tuple[Any, dict[str, Any]], cotangents: list[Tensor]) -> dict[str, Tensor]:
         def forward(values: dict[str, Tensor]) -> list[Tensor]:
@@ -113,10 +109,8 @@ def _vectorised(
                 with nullcontext() if keys is None else Draws(keys[rows], first=first, mapped=True):
                     parts.append(mapped(*tree_map_only(Tensor, itemgetter(rows), arguments)))
     except Exception as error:  # whatever the module's own code raises
-        raise InputError(
-            f"model: torch.func cannot take a {type(module).__name__} one record at a time ({first_line(error)}); use"
-            " modules with a rule of their own"
-        ) from error
+        what = f"a {type(module).__name__} one record at a time ({first_line(error)})"
+        raise InputError(f"model: torch.func cannot take {what}; use modules with a rule of their own") from error
     return {name: torch.cat([part[name] for part in parts]).detach() for name in parts[0]}
 
 
@@ -129,7 +123,7 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
     module = call.module
     sequence = isinstance(module, nn.RNNBase)
     dtype = next(module.parameters()).dtype  # what comes in may be narrower, under autocast
-    arrived = {place: value for place, value in zip(call.places, call.gradients, strict=True) if value is not None}
+    arrived = call.arrived
     inputs, state = call.inputs if len(call.inputs) > 1 else (call.inputs[0], call.keywords.get("hx"))
 
     def time_first(values: Tensor) -> Tensor:
@@ -156,9 +150,8 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
         else:
             along.append(_forward(kind, along[-1], [start[layer] for start in starts], directions))
     wanted = time_first(arrived[0]) if 0 in arrived else zero.expand(along[-1].shape)
-    ends = [
-        arrived[place].to(zero.dtype).reshape(shape) if place in arrived else zero.expand(shape) for place in (1, 2)
-    ]
+    none = zero.expand(shape)
+    ends = [arrived[place].to(dtype).reshape(shape) if place in arrived else none for place in (1, 2)]
     if not sequence:  # a cell gives no last hidden state beside its only one
         ends.reverse()
     for layer in reversed(range(len(layers))):
@@ -331,10 +324,9 @@ def attention(call: Call, records: int, room: Room, space: Workspace) -> Gradien
 
 def _linear(call: Call, weight: Tensor, bias: Tensor | None, records: int, room: Room) -> Gradients:
     """Products of inputs and ``weight``, of which every input has its part if there are several."""
-    by_place = dict(zip(call.places, call.gradients, strict=True))
     inputs, gradients = [], []
     for place in range(len(call.inputs)):  # what the pass left may be narrower, under autocast
-        gradient = by_place.get(place)
+        gradient = call.arrived.get(place)
         inputs.append(_batch(call, records, place).to(weight.dtype).reshape(records, -1, weight.shape[1]))
         if gradient is None:
             gradient = weight.new_zeros(records, inputs[-1].shape[1], len(weight) // len(call.inputs))
@@ -361,7 +353,7 @@ def _products(weight: Tensor, gradients: Sequence[Tensor], inputs: Sequence[Tens
 def convolution(call: Call, records: int, room: Room, _space: Workspace) -> Gradients:
     """Conv1d and Conv2d: the outer products of output gradients and input patches, over positions."""
     module = call.module
-    inputs, gradient = (value.to(module.weight.dtype) for value in (_batch(call, records), call.gradient))
+    inputs, gradient = (value.to(module.weight.dtype) for value in (_batch(call, records), call.arrived[0]))
     if in_groups(module):
         yield from _grouped(module, inputs, gradient)
     else:
@@ -463,7 +455,7 @@ def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
 
 def normalisation(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
     """LayerNorm and RMSNorm: output gradients times what was normalised, summed over positions."""
-    module, gradient = call.module, call.gradient
+    module, gradient = call.module, call.arrived[0]
     inputs = _batch(call, records).to(gradient.dtype)
     size = list(module.normalized_shape)
     if isinstance(module.weight, nn.Parameter):
@@ -480,16 +472,15 @@ def group_normalisation(call: Call, records: int, _room: Room, _space: Workspace
     """GroupNorm, whose scales and shifts are each record's own in the pass (``Recorder``)."""
     module = call.module
     _batch(call, records)
-    for place, gradient in zip(call.places, call.gradients, strict=True):
-        if gradient is not None:
-            yield (module.weight, module.bias)[place], 0, gradient
+    for place, gradient in call.arrived.items():
+        yield (module.weight, module.bias)[place], 0, gradient
 
 
 def embedding(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
     """Embedding whose table is used elsewhere too: every record's gradient of the whole table."""
     module = call.module
     tokens = _batch(call, records).reshape(records, -1)
-    gradient = call.gradient.reshape(records, -1, module.embedding_dim)
+    gradient = call.arrived[0].reshape(records, -1, module.embedding_dim)
     if module.padding_idx is not None:
         gradient = gradient.masked_fill((tokens == module.padding_idx)[:, :, None], 0.0)
     table = gradient.new_zeros(records, *module.weight.shape)
@@ -505,9 +496,7 @@ def _batch(call: Call, records: int, place: int = 0) -> Tensor:
     inputs: Tensor = call.inputs[place]
     if len(inputs) != records:
         kind = type(call.module).__name__
-        raise InputError(
-            f"model: a {kind} saw {len(inputs)} rows for {records} records; dimension 0 must be the record"
-        )
+        raise InputError(f"model: a {kind} saw {len(inputs)} rows, not {records}; dimension 0 must be the record")
     return inputs
 
 

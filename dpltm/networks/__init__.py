@@ -152,9 +152,7 @@ class ModelSpec(Network):
         if (size := math.prod(self.record_shape)) != self.features:
             raise InputError(f"`model`: {self.text}: such {name.inputs} have {size} features, not {self.features}")
         if self.parameters > MAX_WEIGHTS:
-            raise InputError(
-                f"`model`: {self.text} has {self.parameters:,} weights; at most {MAX_WEIGHTS:,} are taken"
-            )
+            raise InputError(f"`model`: {self.text} has {self.parameters:,} weights; take at most {MAX_WEIGHTS:,}")
 
     @cached_property
     def name(self) -> NetworkName:

@@ -33,9 +33,8 @@ DIVERGED = "training diverged: the network gives no finite numbers, so it tells 
 def has_diverged(model: nn.Module, spec: Network) -> bool:
     """True if a network has weights, or outputs for a record of zeros (nobody's), that are not finite."""
     parameters = list(model.parameters())
-    zeros = torch.zeros(
-        1, spec.features, dtype=torch.long if spec.tables else torch.float32, device=parameters[0].device
-    )
+    dtype = torch.long if spec.tables else torch.float32
+    zeros = torch.zeros(1, spec.features, dtype=dtype, device=parameters[0].device)
     with evaluating(model):
         return not all(bool(value.isfinite().all()) for value in (*parameters, model(zeros)))
 
@@ -168,9 +167,8 @@ def total_score(
         chunk = rows_alike(model, x[:1], scored_rows(model, x[:1])) if alike and len(x) else CHUNK
     for of_chunk, labels in zip(outputs(model, x, chunk, alike=alike), y[present].split(chunk), strict=True):
         if score is None:
-            parts.append(STEP * (of_chunk.argmax(1) == labels).long())
-            continue
-        if isinstance(score, PricedScore):
+            values = [of_chunk.argmax(1) == labels]
+        elif isinstance(score, PricedScore):
             values = [score.values(of_chunk, labels)]
         else:  # each alone: for a function of the user's own, and since last bits of others depend on how many there are
             value_of = score.values if isinstance(score, PricedError) else score
@@ -180,10 +178,8 @@ def total_score(
     scores = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long, device=y.device)
     if present.ndim == 2:
         many = present.sum(1)
-        sums = torch.zeros_like(many).index_add_(
-            0, torch.arange(len(y), device=y.device).repeat_interleave(many), scores
-        )
-        scores = sums // many.clamp_min(1)
+        owners = torch.arange(len(y), device=y.device).repeat_interleave(many)
+        scores = torch.zeros_like(many).index_add_(0, owners, scores) // many.clamp_min(1)
     return int(scores.sum()) / STEP
 
 

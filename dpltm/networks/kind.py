@@ -141,10 +141,8 @@ class NetworkKind:
                 " or ".join(f"{self.name}:{form}" for form in forms) for forms in (self.forms, self.forms.values())
             )
             size_limit = f"sizes from 1 to {self.max_size:,} and " if sized else ""
-            raise InputError(
-                f"`model`: {text!r:.80}: write {forms}, as in {examples}, with {size_limit}widths from 1 to"
-                f" {self.max_width:,}"
-            )
+            limits = f"{size_limit}widths from 1 to {self.max_width:,}"
+            raise InputError(f"`model`: {text!r:.80}: write {forms}, as in {examples}, with {limits}")
         return name
 
     def _takes_sizes(self, sizes: tuple[int, ...]) -> bool:

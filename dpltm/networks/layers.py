@@ -122,10 +122,7 @@ def _of_module(module: nn.Module) -> str:
         return f"is wrapped in {type(module).__name__}; give the module itself, since ranks share the work"
     # in evaluation mode, with running statistics, it is an affine map of each record by itself
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
-        return (
-            "is a batch normalisation: it mixes records, and no bound would hold; put nn.GroupNorm in its place, or call"
-            " eval() on it where it has running statistics"
-        )
+        return "is a batch normalisation, which mixes records; put nn.GroupNorm in its place, or call eval() on it"
     if getattr(module, "track_running_stats", False) and module.training:
         return "keeps statistics of records outside the ledger; use track_running_stats=False"
     return ""

@@ -180,10 +180,7 @@ class Layout(Network):
             (len(shapes) + len(self.buffers) > MAX_TENSORS, f"more than {MAX_TENSORS:,} tensors"),
             (shapes.keys() & self.buffers.keys(), "a name twice"),
             (weights > MAX_WEIGHTS, f"{weights:,} weights, more than the {MAX_WEIGHTS:,} that are taken"),
-            (
-                not trained or not {*self.frozen} <= shapes.keys(),
-                "no parameter that is trained, or frozen ones unknown",
-            ),
+            (not trained or not {*self.frozen} <= shapes.keys(), "nothing but frozen parameters, or unknown ones"),
             (not {*self.prunable} <= trained, "prunable weights that are unknown, or frozen"),
             (any(len(shapes.get(name, ())) < 2 for name in self.prunable), "prunable weights of one dimension"),
         ):

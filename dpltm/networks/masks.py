@@ -81,9 +81,7 @@ class Mask(Mapping[str, Tensor]):
         """Raise InputError if a layer has no live weight at all: nothing would come through it."""
         for name, tensor in self._tensors.items():
             if tensor.ndim >= 2 and not bool(tensor.any()):
-                raise InputError(
-                    f"{where}: {name} is pruned whole, so nothing comes through; keep at least one weight"
-                )
+                raise InputError(f"{where}: {name} is pruned whole; keep a weight, so that something comes through")
 
     def apply(self, model: nn.Module) -> None:
         """Set every pruned parameter of ``model`` to exactly zero, whatever it was (NaN included)."""

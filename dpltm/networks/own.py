@@ -103,9 +103,7 @@ class OwnModel:
         declared = self.start_provenance
         handed_in = has_start or isinstance(self.code, nn.Module)
         if declared not in (None, "data-free", "public") or (declared and self.start_lineage is not None):
-            raise InputError(
-                "start_provenance", declared, "data-free or public; of a run, give its `start_lineage` alone"
-            )
+            raise InputError("start_provenance", declared, "data-free or public, or a run's `start_lineage` alone")
         if declared is not None or self.start_lineage is not None:
             return cast(StartProvenance, declared or "lineage")
         # drawn weights follow the seed: all but those of one value throughout, zeros and ones
@@ -232,9 +230,7 @@ def check_module(module: nn.Module, text: str) -> None:
     where = f"`model`: {text}"
     check_layers(module, f"{where}:")
     if "forward" in vars(module) or module._forward_pre_hooks or module._forward_hooks:
-        raise InputError(
-            f"{where} has hooks, or a forward as an attribute; define what they do in the class's forward"
-        )
+        raise InputError(f"{where} has hooks, or a forward as an attribute; define that in its class's forward")
     parameters = dict(module.named_parameters())
     if not parameters:
         raise InputError(f"{where} has no parameters")

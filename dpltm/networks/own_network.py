@@ -98,9 +98,8 @@ class OwnNetwork(Layout):
             return self
         frozen = tuple(name for name in self.parameter_shapes if name in (*self.frozen, *other.frozen))
         weights = tuple(name for name in self.parameter_shapes if name in other.prunable and name not in frozen)
-        start: StartProvenance = max(
-            self.start_provenance, other.start_provenance, key=get_args(StartProvenance).index
-        )
+        rank = get_args(StartProvenance).index
+        start: StartProvenance = max(self.start_provenance, other.start_provenance, key=rank)
         return replace(self, frozen=frozen, prunable=weights, start_provenance=start)
 
     def check_code(self, label: str) -> None:
@@ -158,7 +157,7 @@ class OwnNetwork(Layout):
         for form in _forms(self):
             draft = replace(self, form=form)
             try:
-                return replace(draft, outputs=_Trial(draft, draft.build(0)).passed())
+                return replace(draft, outputs=_passed(draft, draft.build(0)))
             except InputError as error:
                 failures.append(error)
         raise max(reversed(failures), key=lambda error: not isinstance(error, CodeError))  # rather where the code ran
@@ -183,7 +182,7 @@ class OwnNetwork(Layout):
         _check_same(buffers_of(module), self.buffers, model.text, "buffer")
         built = network.build(0)
         put(built, values)
-        outputs, kept = _Trial(network, built).passed(), self.outputs
+        outputs, kept = _passed(network, built), self.outputs
         assert kept is not None
         largest = max(float(kept.abs().max()), 1e-30)
         if outputs.shape != kept.shape or not torch.allclose(outputs, kept, rtol=0, atol=AGREE * largest):
@@ -221,9 +220,7 @@ def for_records(model: OwnModel, dataset: Dataset) -> OwnNetwork:
     draft = _laid_out(draft, module)
     first, second = weights_of(module), weights_of(draft.new_module(0))
     if [*first] != [*second] or not all(torch.equal(value, second[name]) for name, value in first.items()):
-        raise InputError(
-            f"`model`: {text} gives another network, or other weights, under the same seed; draw by torch's generator alone"
-        )
+        raise InputError(f"`model`: {text} gives another network, or weights, for the same seed; draw by torch")
     start = model.given_start(module)
     provenance = model.provenance(module, lambda: draft.new_module(1), has_start=start is not None)
     lineage = model.start_lineage or NO_LINEAGE
@@ -254,137 +251,119 @@ def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, w
         raise InputError(f"`model`: {text} is another network than the one that this was made with: {difference}")
 
 
-class _Trial:
-    """A network that is tried out on made-up records: what it gives for one must depend on that record alone."""
+def _passed(network: OwnNetwork, model: nn.Module) -> Tensor:
+    """Return the outputs that are kept, ``(8, k)`` float32; InputError for a network that cannot be taken."""
+    states, x, where = states_of(model), network.made_up(), f"`model`: {network.text}"
+    outputs = _run(network, model, x)
+    shape = tuple(outputs.shape)
+    told = network.labels is not None or (network.loss is not None and network.score is not None)
+    if shape[:1] != (RECORDS,) or (not told and shape != (RECORDS, network.classes)):
+        raise InputError(
+            f"{where} gives outputs of shape {shape} for {RECORDS} records of {network.classes} classes;"
+            " let dimension 0 be the record, and give one output a class, or `loss` and `score`, one value a record each"
+        )
+    if not bool(outputs.isfinite().all()):
+        raise InputError(f"{where} gives outputs that are not finite for made-up records")
+    if not torch.equal(outputs, _run(network, model, x, seed=1)):
+        raise InputError(f"{where} gives another answer to the same records in eval(); does it draw, or keep a state?")
+    _check_apart(network, model, ROWS)
+    changed = [name for name, value in states_of(model).items() if value != states.get(name)]
+    if changed:
+        raise InputError(f"{where}: {changed[0]} changes with the records it sees; use a module without state")
+    _check_functions(network, outputs)
+    return _kept(outputs)
 
-    def __init__(self, network: OwnNetwork, model: nn.Module) -> None:
-        self._network, self._model = network, model
-        self._states = states_of(model)
-        self._outputs = _run(network, model, network.made_up())
 
-    def passed(self) -> Tensor:
-        """Return the outputs that are kept, ``(8, k)`` float32; InputError for a network that cannot be taken."""
-        text = self._network.text
-        self._check_outputs()
-        if not torch.equal(self._outputs, _run(self._network, self._model, self._network.made_up(), seed=1)):
+def _check_apart(network: OwnNetwork, model: nn.Module, rows: int, fillings: Tensor | None = None) -> None:
+    """Refuse a network whose outputs for a record, among so many, are not what it gives for the record alone."""
+    x = network.made_up(rows).to(next(model.parameters()).device)
+
+    def sees(x: Tensor) -> trials.Sights:
+        return [trials.Sight("the outputs", model(x))]
+
+    def own(x: Tensor) -> trials.Sights:
+        (outputs,) = trials.alone(lambda row: [model(row)], x, model=model)
+        return [trials.Sight("the outputs", outputs)]
+
+    pairs = [((short,), (long,)) for short, long in _padded(network, model, x, fillings)]
+    ways = [(0, row, True) for row in (1 - x[0], *trials.constant(x[0]), *(short[0][1] for short, _ in pairs))]
+    trial = trials.Trial(sees, own, {0: 0}, ways, pairs, () if fillings is None else pairs)
+    with torch.no_grad(), evaluating(model), seeded(0):
+        try:
+            trial.run([*model.modules()], x)
+        except trials.Decides as error:
+            raise InputError(f"`model`: {network.text}: {error}") from None
+        except trials.Mixes:
             raise InputError(
-                f"`model`: {text} gives another answer to the same records in evaluation mode; does it draw at random,"
-                " or keep a state?"
-            )
-        self.check_apart(ROWS)
-        states = states_of(self._model)
-        changed = [name for name, value in states.items() if value != self._states.get(name)]
-        if changed:
+                f"`model`: what {network.text} gives for a record depends on the others in the batch: no bound would hold;"
+                " leave out whatever averages or compares over records, or takes another dimension than 0 for the record"
+            ) from None
+
+
+def _padded(
+    network: OwnNetwork, model: nn.Module, x: Tensor, fillings: Tensor | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches of short records, and each with a long one among them; all parts are short together."""
+    parts = network.stored(x)
+    declared = trials.tokens_of(model)
+    fills = [None] * len(parts) if fillings is None else network.stored(fillings)
+    ways = [
+        list(trials.padded(part, () if part.is_floating_point() else declared, fill)) or [(part, part)]
+        for part, fill in zip(parts, fills, strict=True)
+    ]
+    for number in range(max(map(len, ways))):
+        pairs = [way[number % len(way)] for way in ways]
+        short, long = (torch.cat([part.flatten(1).float() for part in side], 1) for side in zip(*pairs, strict=True))
+        yield short, long
+
+
+def _check_functions(network: OwnNetwork, outputs: Tensor) -> None:
+    """Refuse a loss or a score that is not one value a record, or a score that goes by more than the record."""
+    labels = _labels(network)
+    for name, function in (("loss", network.loss), ("score", network.score)):
+        if function is None:
+            continue
+        states = states_of(function)
+        try:
+            values = function(outputs, labels)
+            varies = name == "score" and (_varies(function, outputs, labels) or states != states_of(function))
+        except Exception as error:  # the user's own code
+            raise CodeError(f"`{name}`: fails on {RECORDS} made-up records: {first_line(error)}") from error
+        if tuple(values.shape) != (RECORDS,):
             raise InputError(
-                f"`model`: {changed[0]} of {text} changes with the records it sees, outside the ledger; use a module without"
-                " state"
+                f"`{name}`: gives {tuple(values.shape)} for outputs {tuple(outputs.shape)} and labels"
+                f" {tuple(labels.shape)} of {RECORDS} records; give one value a record (reduction='none')"
             )
-        self._check_functions()
-        return _kept(self._outputs)
-
-    def check_apart(self, rows: int, fillings: Tensor | None = None) -> None:
-        """Refuse a network whose outputs for a record, among so many, are not what it gives for the record alone."""
-        network, model = self._network, self._model
-        x = network.made_up(rows).to(next(model.parameters()).device)
-
-        def sees(x: Tensor) -> trials.Sights:
-            return [trials.Sight("the outputs", model(x))]
-
-        def own(x: Tensor) -> trials.Sights:
-            return [
-                trials.Sight("the outputs", output)
-                for output in trials.alone(lambda row: [model(row)], x, model=model)
-            ]
-
-        pairs = [((short,), (long,)) for short, long in self._padded(x, fillings)]
-        ways = [(0, row, True) for row in (1 - x[0], *trials.constant(x[0]), *(short[0][1] for short, _ in pairs))]
-        trial = trials.Trial(sees, own, {0: 0}, ways, pairs, () if fillings is None else pairs)
-        with torch.no_grad(), evaluating(model), seeded(0):
-            try:
-                trial.run([*model.modules()], x)
-            except trials.Decides as error:
-                raise InputError(f"`model`: {network.text}: {error}") from None
-            except trials.Mixes:
-                raise InputError(
-                    f"`model`: what {network.text} gives for a record depends on the others in the batch: no bound would"
-                    " hold; leave out whatever averages or compares over records, or takes another dimension than 0 for the"
-                    " record"
-                ) from None
-
-    def _padded(self, x: Tensor, fillings: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield batches of short records, and each with a long one among them; all parts are short together."""
-        parts = self._network.stored(x)
-        declared = trials.tokens_of(self._model)
-        fills = [None] * len(parts) if fillings is None else self._network.stored(fillings)
-        ways = [
-            list(trials.padded(part, () if part.is_floating_point() else declared, fill)) or [(part, part)]
-            for part, fill in zip(parts, fills, strict=True)
-        ]
-        for number in range(max(map(len, ways))):
-            pairs = [way[number % len(way)] for way in ways]
-            short, long = (
-                torch.cat([part.flatten(1).float() for part in side], 1) for side in zip(*pairs, strict=True)
-            )
-            yield short, long
-
-    def _check_outputs(self) -> None:
-        network = self._network
-        shape = tuple(self._outputs.shape)
-        told = network.labels is not None or (network.loss is not None and network.score is not None)
-        if shape[:1] != (RECORDS,) or (not told and shape != (RECORDS, network.classes)):
+        if name == "score" and not bool(((values >= 0) & (values <= 1)).all()):
+            raise InputError("`score`: gives values outside [0, 1] for made-up records; scale them by public numbers")
+        if varies:
             raise InputError(
-                f"`model`: {network.text} gives outputs of shape {shape} for {RECORDS} records of {network.classes} classes;"
-                " let dimension 0 be the record, and give one output a class, or `loss` and `score`, one value a record each"
+                "`score`: gives another value for the same record, or draws at random, so that a record more moves those"
+                " of others; let it follow from the outputs and the label of one record alone"
             )
-        if not bool(self._outputs.isfinite().all()):
-            raise InputError(f"`model`: {network.text} gives outputs that are not finite for made-up records")
 
-    def _check_functions(self) -> None:
-        outputs, labels = self._outputs, self._labels()
-        for name, function in (("loss", self._network.loss), ("score", self._network.score)):
-            if function is None:
-                continue
-            states = states_of(function)
-            try:
-                values = function(outputs, labels)
-                varies = name == "score" and (self._varies(function, labels) or states != states_of(function))
-            except Exception as error:  # the user's own code
-                raise CodeError(f"`{name}`: fails on {RECORDS} made-up records: {first_line(error)}") from error
-            if tuple(values.shape) != (RECORDS,):
-                raise InputError(
-                    f"`{name}`: gives {tuple(values.shape)} for outputs {tuple(outputs.shape)} and labels"
-                    f" {tuple(labels.shape)} of {RECORDS} records; give one value a record (reduction='none')"
-                )
-            if name == "score" and not bool(((values >= 0) & (values <= 1)).all()):
-                raise InputError(
-                    "`score`: gives values outside [0, 1] for made-up records; scale them by public numbers"
-                )
-            if varies:
-                raise InputError(
-                    "`score`: gives another value for the same record, or draws at random, so that a record more moves"
-                    " those of others; let it follow from the outputs and the label of one record alone"
-                )
 
-    def _varies(self, score: Batch, labels: Tensor) -> bool:
-        """Tell whether a score of one record, also of outputs that are all equal, depends on what was scored before, or
-        draws from a common generator, at each of several tries: another thread may."""
-        rows = [*zip(self._outputs.split(1), labels.split(1), strict=True)]
-        rows += [(torch.zeros_like(outputs), label) for outputs, label in rows]
-        scores, drawn = list[list[bytes]](), list[bool]()
-        for order in (rows, rows[::-1], rows):
-            before = drawn_so_far()
-            values = [score(*row).detach().cpu().double().numpy().tobytes() for row in order]
-            scores.append(values if order is rows else values[::-1])
-            drawn.append(drawn_so_far() != before)
-        return scores[0] != scores[1] or scores[0] != scores[2] or all(drawn)
+def _varies(score: Batch, outputs: Tensor, labels: Tensor) -> bool:
+    """Tell whether a score of one record, also of outputs that are all equal, depends on what was scored before, or
+    draws from a common generator, at each of several tries: another thread may."""
+    rows = [*zip(outputs.split(1), labels.split(1), strict=True)]
+    rows += [(torch.zeros_like(output), label) for output, label in rows]
+    scores, drawn = list[list[bytes]](), list[bool]()
+    for order in (rows, rows[::-1], rows):
+        before = drawn_so_far()
+        values = [score(*row).detach().cpu().double().numpy().tobytes() for row in order]
+        scores.append(values if order is rows else values[::-1])
+        drawn.append(drawn_so_far() != before)
+    return scores[0] != scores[1] or scores[0] != scores[2] or all(drawn)
 
-    def _labels(self) -> Tensor:
-        """Labels of the made-up records; of whole numbers that are no classes 0 and 1, which are labels of anything."""
-        form = self._network.labels
-        if form is None:
-            return torch.arange(RECORDS) % self._network.classes
-        parts = trials.fractions(RECORDS, math.prod(form.shape)).view(RECORDS, *form.shape)
-        return parts.float() if form.dtype == "float32" else (2 * parts).long()
+
+def _labels(network: OwnNetwork) -> Tensor:
+    """Labels of the made-up records; of whole numbers that are no classes 0 and 1, which are labels of anything."""
+    form = network.labels
+    if form is None:
+        return torch.arange(RECORDS) % network.classes
+    parts = trials.fractions(RECORDS, math.prod(form.shape)).view(RECORDS, *form.shape)
+    return parts.float() if form.dtype == "float32" else (2 * parts).long()
 
 
 def source_facts(network: Network) -> dict[str, str]:
@@ -401,7 +380,7 @@ def check_scored_rows(network: Network, bounds: tuple[float, float], rows: int =
         stored = trials.padding_rows(torch.zeros(1, network.features)).numpy()
         fillings = torch.from_numpy(scaled(stored, bounds, network.tables, network.parts))
         model = network.build(0)
-        _Trial(network, model).check_apart(rows or scored_rows(model, network.made_up(1)), fillings)
+        _check_apart(network, model, rows or scored_rows(model, network.made_up(1)), fillings)
 
 
 def network_notes(network: Network) -> tuple[str, ...]:
@@ -640,7 +619,6 @@ def _part(values: Tensor, part: InputPart) -> Tensor:
     return words.to(_TYPES.get(part.dtype, torch.int64))
 
 
-_TYPES = {name: getattr(torch, name) for name in ("bool", "uint8", "int8", "int16", "int32")} | dict.fromkeys(
-    ("float16", "float32", "float64"), torch.float32
-)
+_TYPES = {name: getattr(torch, name) for name in ("bool", "uint8", "int8", "int16", "int32", "float32")}
+_TYPES |= {"float16": torch.float32, "float64": torch.float32}
 """Types in which whole numbers reach a module; int64 for all others."""

@@ -333,9 +333,8 @@ def _auc(ranked: Mapping[int, np.ndarray], labels: np.ndarray, outside: int) -> 
 def _placements(scores: np.ndarray, other_scores: np.ndarray) -> np.ndarray:
     """Return the share of others that each score is above, ties by half."""
     other_scores = np.sort(other_scores)
-    return (np.searchsorted(other_scores, scores, "left") + np.searchsorted(other_scores, scores, "right")) / (
-        2 * len(other_scores)
-    )
+    below, not_above = (np.searchsorted(other_scores, scores, side) for side in ("left", "right"))
+    return (below + not_above) / (2 * len(other_scores))
 
 
 def _points(chances: np.ndarray, own: np.ndarray) -> tuple[OperatingPoint, ...]:
@@ -397,9 +396,7 @@ class TargetSkill:
     def verdict(self) -> str | None:
         """One sentence for a network that is no better than always saying the mean; None for others."""
         if self.r2 is None:
-            return (
-                f"All {self.records:,} test targets are one number, so nothing tells whether the model has any skill"
-            )
+            return f"All {self.records:,} test targets are one number, so nothing tells if the model has any skill"
         if self.r2.low > 0:
             return None
         return f"No better than always saying the mean of the test targets: {self}"

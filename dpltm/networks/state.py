@@ -107,9 +107,7 @@ def unwritten(model: nn.Module) -> Iterator[None]:
     before = versions()
     yield
     if versions() != before:
-        raise InputError(
-            "model: a pass wrote into its weights or buffers, past the ledger; use a module without state"
-        )
+        raise InputError("model: a pass wrote into weights or buffers, past the ledger; use a module without state")
 
 
 def states_of(holder: object) -> dict[str, object]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 Kind = Literal["vector", "image", "signal", "tokens"]
 
@@ -44,44 +44,30 @@ class Description:
     first_label: int = 0
 
 
-_BYTE = (0.0, 255.0)
 _UNIT = (-1.0, 1.0)
-_KMNIST = 41982, "Kuzushiji-MNIST", 10000
-
-_ALL = (
-    Description("digits", "handwritten digits 8x8, part of scikit-learn", "image", (8, 8), (0.0, 16.0), 10, 1438),
-    Description(
-        *("mnist", "MNIST handwritten digits 28x28", "image", (28, 28), _BYTE, 10, 60000, 554, "mnist_784", 10000)
-    ),
-    Description("kmnist", "Kuzushiji-MNIST cursive characters 28x28", "image", (28, 28), _BYTE, 10, 60000, *_KMNIST),
-    Description("kmnist-7k", "the first 7,011 training images of KMNIST", "image", (28, 28), _BYTE, 10, 7011),
-    Description(
-        *("fashion-mnist", "Fashion-MNIST articles of clothing 28x28", "image", (28, 28), _BYTE, 10, 60000),
-        *(40996, "Fashion-MNIST", 10000),
-    ),
-    Description(
-        *("cifar10", "CIFAR-10 colour photographs 32x32", "image", (32, 32, 3), _BYTE, 10, 50000),
-        *(40927, "CIFAR_10", 10000),
-    ),
-    Description("cifar10-12k", "a part of CIFAR-10: 10,000 + 2,000", "image", (32, 32, 3), _BYTE, 10, 10000),
-    Description("cifar10-45k", "its training images, 45,000 + 5,000", "image", (32, 32, 3), _BYTE, 10, 45000),
-    Description(
-        *("har", "smartphone activity recognition, 561 features", "vector", (561,), _UNIT, 6, 7352),
-        *(1478, "har", 2947, 1),
-    ),
+_GREY = "image", (28, 28), (0.0, 255.0), 10
+_COLOURED = "image", (32, 32, 3), (0.0, 255.0), 10
+_ROWS: tuple[tuple[Any, ...], ...] = (
+    ("digits", "handwritten digits 8x8, part of scikit-learn", "image", (8, 8), (0.0, 16.0), 10, 1438),
+    ("mnist", "MNIST handwritten digits 28x28", *_GREY, 60000, 554, "mnist_784", 10000),
+    ("kmnist", "Kuzushiji-MNIST cursive characters 28x28", *_GREY, 60000, 41982, "Kuzushiji-MNIST", 10000),
+    ("kmnist-7k", "the first 7,011 training images of KMNIST", *_GREY, 7011),
+    ("fashion-mnist", "Fashion-MNIST articles of clothing 28x28", *_GREY, 60000, 40996, "Fashion-MNIST", 10000),
+    ("cifar10", "CIFAR-10 colour photographs 32x32", *_COLOURED, 50000, 40927, "CIFAR_10", 10000),
+    ("cifar10-12k", "a part of CIFAR-10: 10,000 + 2,000", *_COLOURED, 10000),
+    ("cifar10-45k", "its training images, 45,000 + 5,000", *_COLOURED, 45000),
+    ("har", "smartphone activity recognition, 561 features", "vector", (561,), _UNIT, 6, 7352, 1478, "har", 2947, 1),
     # The phone's accelerometer is specified for +-2 g; the few faster turns of the gyroscope (rad/s) saturate.
-    Description("har-signals", "its raw signals, a part: 128 steps of 9", "signal", (128, 9), (-2.0, 2.0), 6, 2400),
-    Description("har-raw", "its raw signals, complete: 128 steps of 9", "signal", (128, 9), (-2.0, 2.0), 6, 7352),
-    Description(
-        *("isolet", "ISOLET spoken letters, 617 features", "vector", (617,), _UNIT, 26, 6238),
-        *(300, "isolet", 1559, 1),
-    ),
-    Description("a9a", "Adult income, 123 binary features", "vector", (123,), (0.0, 1.0), 2, 32561),
+    ("har-signals", "its raw signals, a part: 128 steps of 9", "signal", (128, 9), (-2.0, 2.0), 6, 2400),
+    ("har-raw", "its raw signals, complete: 128 steps of 9", "signal", (128, 9), (-2.0, 2.0), 6, 7352),
+    ("isolet", "ISOLET spoken letters, 617 features", "vector", (617,), _UNIT, 26, 6238, 300, "isolet", 1559, 1),
+    ("a9a", "Adult income, 123 binary features", "vector", (123,), (0.0, 1.0), 2, 32561),
     # The shape and bounds are those of the usual --length and --words.
-    Description("imdb", "film reviews, positive or not, as words", "tokens", (256,), (0.0, 9999.0), 2, 25000),
+    ("imdb", "film reviews, positive or not, as words", "tokens", (256,), (0.0, 9999.0), 2, 25000),
 )
+"""Fields of each description, in their order."""
 
-_CATALOGUE: Mapping[str, Description] = MappingProxyType({description.name: description for description in _ALL})
+_CATALOGUE: Mapping[str, Description] = MappingProxyType({row[0]: Description(*row) for row in _ROWS})
 
 
 def catalogue() -> Mapping[str, Description]:

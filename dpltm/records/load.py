@@ -188,13 +188,9 @@ class _Source:
 
 
 def load_records(
-    path: str,
-    label: str | None = None,
-    layout: Layout | None = None,
-    spare: Sequence[str] = (),
-    schema: str | Path | Schema | None = None,
-    columns: Sequence[str] | None = None,
-) -> np.ndarray:
+    path: str, label: str | None = None, layout: Layout | None = None, spare: Sequence[str] = (),
+    schema: str | Path | Schema | None = None, columns: Sequence[str] | None = None,
+) -> np.ndarray:  # fmt: skip
     """Return records without labels, ``(n, ...)`` as stored, known to be real and finite.
 
     Args:

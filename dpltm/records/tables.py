@@ -25,15 +25,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 from dpltm.errors import DataError, first_line
-from dpltm.records.cells import (
-    Cells,
-    Faults,
-    as_column,
-    classes_of,
-    encoded,
-    is_numeric,
-    is_text,
-)  # fmt: skip
+from dpltm.records.cells import Cells, Faults, as_column, classes_of, encoded, is_numeric, is_text
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.encode import as_days, as_number, rows_of, separator_of
 from dpltm.records.files import TABLES, stem_of, suffix_of
@@ -237,8 +229,9 @@ def _read_alike(path: Path, schema: Schema) -> bool:
         return False
     with path.open("rb") as stream:
         begin = stream.read(AT_ONCE)
+        rest = iter(lambda: stream.read(AT_ONCE), b"")
         blank = begin.decode(errors="replace").removeprefix("\ufeff")[:1].isspace()
-        return not blank and not any(b'"' in piece for piece in (begin, *iter(lambda: stream.read(AT_ONCE), b"")))
+        return not blank and not any(b'"' in piece for piece in itertools.chain([begin], rest))
 
 
 # files of columns
@@ -483,14 +476,9 @@ READ_OFF = "The schema of {name}, read off its records. They were declared publi
 
 
 def draft(
-    path: Path,
-    header_schema: Schema | None,
-    label: str | None,
-    header: bool,
-    units: str | None = None,
-    classes: Sequence[str] = (),
-    target: tuple[float, float] | None = None,
-) -> Schema:
+    path: Path, header_schema: Schema | None, label: str | None, header: bool, units: str | None = None,
+    classes: Sequence[str] = (), target: tuple[float, float] | None = None,
+) -> Schema:  # fmt: skip
     """Return a schema of all columns of a table, by names and types alone; what nobody says is still to be found.
 
     Args:

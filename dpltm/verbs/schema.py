@@ -242,9 +242,11 @@ class ColumnQuery:
         # groups of numbers count WEIGHT times their rows, and must reach 5 s
         numbers = any(map(histograms_of, self.columns))
         densest = math.ceil((STANDS_OUT + SURELY) * noise_std / WEIGHT) if numbers else 0
-        told = [] if rarest is None else [f"a category that {rarest:,} rows have"]
-        told += [f"bounds of a column where {densest:,} rows lie within a factor of 2, or 4 years"] if numbers else []
-        return rarest, max(densest, rarest or 0), f"found 19 times of 20 at this epsilon: {'; '.join(told)}"
+        surely = [] if rarest is None else [f"a category that {rarest:,} rows have"]
+        surely += (
+            [f"bounds of a column where {densest:,} rows lie within a factor of 2, or 4 years"] if numbers else []
+        )
+        return rarest, max(densest, rarest or 0), f"found 19 times of 20 at this epsilon: {'; '.join(surely)}"
 
     def counts(self, codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Return histograms of all columns by codes ``(n, columns)``, private: of intervals, categories and groups."""
@@ -414,8 +416,8 @@ def find_schema(
     by_name = {column.name: column for column, _ in found_columns}
     columns = tuple(by_name.get(column.name, column) for column in table.schema.columns)
     query = ColumnQuery(table.schema.wanted, histograms.adjacency)
-    rarest, _, told = query.sure(histograms.noise_std, NAMES_DELTA * options.delta)
-    notes = [*public_input_notes(table.dataset), *unit_notes(table.dataset), told]
+    rarest, _, surely = query.sure(histograms.noise_std, NAMES_DELTA * options.delta)
+    notes = [*public_input_notes(table.dataset), *unit_notes(table.dataset), surely]
     if table.dataset.test is None:
         part = "no part of the file is held out, so no later command can measure on one exactly"
         notes.append(f"{part}; `test` 0.2 leaves a fifth out")
@@ -450,13 +452,13 @@ def _release(
             "`private`: what is found might make a schema too large to be read; draft fewer columns or values"
         )
     records = table.dataset.records
-    rarest, most, told = query.sure(histograms.noise_std, delta)
+    rarest, most, surely = query.sure(histograms.noise_std, delta)
     if LIKE * records < most:
         raise InputError(
-            f"`private`: {told}; {records:,} rows count, so hardly any column would be found, and it would be paid for in"
+            f"`private`: {surely}; {records:,} rows count, so hardly any column would be found, and it would be paid for in"
             " vain; raise it, or write public bounds and values into a `schema`"
         )
-    progress.say(told)
+    progress.say(surely)
     if rarest is not None and table.schema.label.wanted and rarest > max(RAREST * records, FEWEST):
         raise InputError(
             f"`classes` is missing: at this epsilon a class with under {rarest:,} of {records:,} rows may not be found, and"

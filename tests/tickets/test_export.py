@@ -189,7 +189,7 @@ def put(name, value, under=None):
 
 
 NO_MASK, NOT_FINITE = "holds values other than 0 and 1; it is no mask", "holds a weight that is not finite"
-WHOLE = "fc2.weight is pruned whole, so nothing comes through; keep at least one weight"
+WHOLE = "fc2.weight is pruned whole; keep a weight, so that something comes through"
 SPOILED = [
     *((put("fc2.weight_mask", value), f"fc2.weight_mask {NO_MASK}") for value in (0.5, -1.0, 1e-9, torch.nan)),
     (lambda state: state["fc2.weight_mask"].zero_(), WHOLE),

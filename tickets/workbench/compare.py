@@ -95,10 +95,10 @@ def unlike(run: FoundRun, other: FoundRun) -> str | None:
     if run.config.get("target") != other.config.get("target"):
         return "other labels: a number to be predicted, within the same range, beside classes or another range"
     for what in ("test records", "classes"):
-        mine, its = (count(found.config.get(what.replace(" ", "_"))) for found in (run, other))
+        mine, its = (count(row.config.get(what.replace(" ", "_"))) for row in (run, other))
         if mine != its and None not in (mine, its):
             return f"other {what}: {its:,}, not {mine:,}"
-    private = [section(found.config, "options").get("eval_private") is None for found in (run, other)]
+    private = [section(row.config, "options").get("eval_private") is None for row in (run, other)]
     return (
         None if private[0] == private[1] else "accuracy on training records, with noise, beside that on the test split"
     )

@@ -47,16 +47,10 @@ def reparametrised(apply: Callable[[nn.Module], Any]) -> nn.Module:
     return inside(layer)
 
 
-BATCH_NORM = (
-    "1.1 is a batch normalisation: it mixes records, and no bound would hold; put nn.GroupNorm in its place, or call eval()"
-    " on it where it has running statistics"
-)
-HALF = "is of {}; the bound is proven for float32 alone, or float64 alone"
+BATCH_NORM = "1.1 is a batch normalisation, which mixes records; put nn.GroupNorm in its place, or call eval() on it"
+HALF = "is of {}; use float32 for all parameters, or float64 for all"
 FROZEN = "every parameter is frozen (requires_grad=False), so there is nothing to train"
-HOOK = (
-    "weight has a hook on its gradient, which no record's gradient goes through; remove() it by its handle, and change"
-    " `grad` behind backward, or give a mask"
-)
+HOOK = "weight has a hook on its gradient, unseen by records' own; remove it, or give a mask"
 COMPILED = "is compiled, which hides its layers; give the module itself"
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "BatchNorm1d": (lambda: inside(nn.BatchNorm1d(4)), BATCH_NORM),
@@ -119,7 +113,7 @@ def test_networks_refused_for_what_they_are(name):
     ids=["pruned by a hook", "weight norm", "max_norm"],
 )  # fmt: skip
 def test_weights_that_a_pass_makes_anew_are_a_state(build, x, name):
-    said = f"model: {name} changes with the records it sees, outside the ledger; use a module without state"
+    said = f"model: {name} changes with the records it sees; use a module without state"
     assert refusal(build(), x=x) == said
 
 
@@ -468,7 +462,7 @@ class Switched(nn.Sequential):
         return super().forward(mixing(x) if mixes else x)
 
 
-ANOTHER = "are not those that it had at first; set that back, or begin anew with this model"
+ANOTHER = "its parameters, or which are trained (requires_grad), changed; begin anew with it"
 CHANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "another module": (
         lambda model: setattr(model, "1", nn.BatchNorm1d(5, affine=False, track_running_stats=False)), "batch normalisation"

@@ -40,15 +40,14 @@ NO_LAW = (
     " or torch.bernoulli, or " + OFF
 )
 BACKWARD = (
-    "model: the loss, or a hook, draws random numbers in the backward pass; leave out hooks that draw, and"
-    " torch.utils.checkpoint around what draws"
+    "model: the loss, or a hook, draws in the backward pass; leave out hooks that draw, and checkpoints of what draws"
 )
 KERNEL = (
     "model: {} drops out between its layers, in one kernel that keeps the draws to itself; use modules of one layer with"
     " nn.Dropout between them, or " + OFF
 )
-STATE = "model: {} changes with the records it sees, outside the ledger; use a module without state"
-ANOTHER = "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
+STATE = "model: {} changes with the records it sees; use a module without state"
+ANOTHER = "model: gives another answer to the same records; does it keep a state, or draw unseen?"
 CLASSES = torch.tensor([0, 1, 2, 2])
 TEXTS = torch.zeros(4, 6, dtype=torch.long)
 
@@ -429,7 +428,7 @@ SELDOM = 1e-9
 def test_draws_of_public_generators_are_refused_however_seldom_they_matter(draws):
     """They go by place: one record more, and others are left out than before."""
     model = between(lambda x: x * torch.from_numpy(draws(len(x)) > SELDOM))
-    assert "draws random numbers that are not a record's own, where PyTorch does not show it" in classes(model)
+    assert "draws numbers that are not a record's own, unseen by torch" in classes(model)
 
 
 def test_a_generator_of_the_models_own_that_goes_on_is_refused():
@@ -672,7 +671,7 @@ def test_a_pass_that_writes_into_weights_is_refused_where_no_trial_showed_it(how
     gradients = checked(model, cross_entropy, x, y)
     gradients.rehearse(Clip(1.0))
     writes.append(how)
-    wrote = "model: a pass wrote into its weights or buffers, past the ledger; use a module without state"
+    wrote = "model: a pass wrote into weights or buffers, past the ledger; use a module without state"
     assert refused(gradients.filtered_sum, x, y, Clip(1.0)) == wrote
     assert refused(count_correct, model, x, y) == wrote  # of records that are scored as well
 

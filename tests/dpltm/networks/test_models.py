@@ -312,5 +312,5 @@ def test_networks_too_large_for_memory_are_refused():
     """And names that are too long before they are read."""
     said = refused(ModelSpec, "mlp:" + "1," * 5_000_000, 4, 3)
     assert said == "`model`: 'mlp:1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1 is not a name of at most 1,000 characters"
-    said = "`model`: mlp:100000 has 10,000,300,002 weights; at most 500,000,000 are taken"
+    said = "`model`: mlp:100000 has 10,000,300,002 weights; take at most 500,000,000"
     assert refused(ModelSpec, "mlp:100000", 100_000, 2) == said

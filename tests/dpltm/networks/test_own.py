@@ -349,9 +349,9 @@ def lazy() -> nn.Module:
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        *((model, "gives another network, or other weights, under the same seed") for model in (Forgetful, Numpy)),
+        *((model, "gives another network, or weights, for the same seed") for model in (Forgetful, Numpy)),
         (Mixing, "depends on the others in the batch"),
-        (Tired, "Tired changes with the records it sees"),
+        (Tired, "Tired: seen changes with the records it sees"),
         (Failing, "fails on made-up records of shape (6,): 'mine'"),
         (Unmakeable, "cannot be made without arguments: no weights here"),
         (
