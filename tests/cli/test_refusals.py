@@ -52,7 +52,7 @@ loop:                                 | privacy ledger loop
 --steps:                              | {DENSE} --steps 1e9
 --out:                                | {DENSE} --out {"x" * 300}
 --dataset: digits was declared public | train free@1 {PRI} --epsilon 1 --out new --ledger new.jsonl
---audit: 1,000,000 is not a number    | {DENSE} --audit 1000000
+--audit: 1,000,000 canaries: ask for  | {DENSE} --audit 1000000
 --eval-private: 1e-09 is nothing but  | {DENSE} --eval-private 1e-9
 --head:                               | train --dense --head least-squares {PRI} --epsilon 1 --out new
 --head:                               | {HEAD} --model mlp:4
