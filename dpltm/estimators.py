@@ -553,7 +553,8 @@ class TicketEstimator(BaseEstimator):
         ledger = self._open_ledger()
         with spent.lock:
             part = ledger.part(scored)
-            check_declared(ledger.account(spent.lineage), part, "measured without a price")
+            with naming(eval_private="score_epsilon"):
+                check_declared(ledger.account(spent.lineage), part, "measured without a price")
             persons = bool(self.run_.config.get("of_persons")) and spent.protects(scored.rows, of_persons=True)
             if persons or (not self.rows_coincide and spent.protects(scored.rows)):
                 raise InputError(

@@ -28,7 +28,7 @@ from dpltm.networks.evaluation import check_no_target
 from dpltm.options import Options, resolve
 from dpltm.options.data import DataOptions, data_options
 from dpltm.options.generate import GenerateRequest
-from dpltm.options.network import check_set_decides
+from dpltm.options.network import beside, check_set_decides
 from dpltm.options.select import SelectRequest, reads_no_records
 from dpltm.options.tickets import TransferRequest
 from dpltm.options.train import TrainRequest
@@ -365,8 +365,8 @@ def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quic
         for body in form.arm:
             with at(f"[[arm]] {body.get('name')!r}"):
                 rows = list(_rows(Arm.model_validate(body), path))
-                arms += [_layered(row, form, over) for row in (rows[:1] if quick else rows)]
-        sets = {name: _quick_set(section, over.tickets) for name, section in form.tickets.items()}
+                arms += [_layered(row, form, over, path) for row in (rows[:1] if quick else rows)]
+        sets = {name: beside(_quick_set(section, over.tickets), path) for name, section in form.tickets.items()}
         arms = [arm.model_copy(update={"against": _compared(arm, arms, quick)}) for arm in arms]
         recipe = Recipe(path, head, tuple(arms), sets, form.figure, quick)
         _check(recipe)
@@ -408,7 +408,7 @@ def _printed(paper: Any, path: Path) -> Any:
     return figure
 
 
-def _layered(arm: Arm, form: Document, over: Quick) -> Arm:
+def _layered(arm: Arm, form: Document, over: Quick, path: Path) -> Arm:
     """Return an arm with the options of all arms under its own, and those of --quick over them."""
     options = dict[str, Any]()
     for command in SHARED:
@@ -416,7 +416,7 @@ def _layered(arm: Arm, form: Document, over: Quick) -> Arm:
         if arm.tickets is not None:
             shared, quick = ({key: part[key] for key in part.keys() - REMEMBERED} for part in (shared, quick))
         if command == "train" or getattr(arm, command) is not None:
-            options[command] = override(shared, own, quick)
+            options[command] = beside(override(shared, own, quick), path)
     if arm.latent is not None:
         layers = [layer.latent or {} for layer in (form, arm, over)]
         options["latent"] = {

@@ -363,6 +363,7 @@ def test_a_score_on_the_training_records_is_paid_for_or_refused():
         said = refused(made.score, np.concatenate([x[few], x + 1]), np.concatenate([y[few], y]))
         assert said.startswith("`X`: some of these records are protected ")
         assert " or give `score_epsilon`, which pays for a score with noise" in said
+    assert ", or train with `score_epsilon`, which pays for a measurement;" in refused(made.score, x, y)
     fitted = made.privacy_.certified.epsilon
     made.set_params(score_epsilon=0.5)
     assert 0 <= made.score(x, y) <= 1

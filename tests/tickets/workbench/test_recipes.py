@@ -88,6 +88,13 @@ def test_what_a_source_prints_is_read_from_the_file_beside(tmp_path: Path) -> No
             read(f'"{text}"')
 
 
+def test_a_file_of_code_is_a_path_from_the_recipe(tmp_path: Path) -> None:
+    code = 'model = "nets.py:Net"\n'
+    text = HEAD + f'[tickets.a]\ndataset = "digits"\nprovenance = "public"\n{code}{ARM}[arm.train]\n{code}'
+    recipe = reader.read_recipe(tomllib.loads(text), tmp_path / "recipe.toml")
+    assert recipe.arms[0].train["model"] == recipe.tickets["a"]["model"] == str(tmp_path / "nets.py:Net")
+
+
 def test_tables_go_over_one_another() -> None:
     text = HEAD + SETS + (
         '[[arm]]\nname = "dense"\nvary = { "train.epsilon" = [3, 1], "train.lr" = [0.5, 0.25] }\npaper = [90, 80]\n'
