@@ -135,7 +135,8 @@ def checked(item: Field[Any], value: Any) -> Any:
     value = _converted(item, value)
     wanted, kind = _type_of(item)
     if type(value) is not wanted or value == "":
-        raise InputError(f"{name_of(item)}: {shown_value(value)} is not {kind}")
+        fix = "; give one, or leave it out" if value == "" else ""
+        raise InputError(f"{name_of(item)}: {shown_value(value)} is not {kind}{fix}")
     within, choices = item.metadata["within"], item.metadata["choices"]
     if within is not None and value not in within:
         raise InputError(item.name, value, within.describe(kind))

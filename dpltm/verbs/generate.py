@@ -388,7 +388,7 @@ def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance
     # Without a mechanism batches are of exactly so many records, and there may be fewer than the public number.
     most = dataset.records if provenance == "dp" else min(dataset.records, len(dataset.train))
     if provenance in _TRAINED and batch > most:
-        raise InputError(f"`batch_size`: {batch} is more than there are records in {dataset.name}")
+        raise InputError(f"`batch_size`: {batch} is more than there are records in {dataset.name}; say a smaller one")
     threads = config.threads or torch.get_num_threads()
     rates = tuple(generation.pruning_rates(spec, config).values())
     config = replace(config, prune=rates, threads=threads, groups=input_groups(dataset))

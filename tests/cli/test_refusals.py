@@ -86,6 +86,9 @@ s:                                    | {ENCODE} --ledger s
 o.npz/m: cannot be written            | {ENCODE} --out o.npz/m
 --subset: a fraction picks owners     | {ENCODE} --subset 0.0:0.5
 --messages: two files hold the same   | {LEARN} --messages s.msg,f/../s.msg
+--test none.npz: no such file         | {LEARN} --test none.npz
+--public none.npz: no such file       | {SCHEME} --public none.npz
+--unit: '' is not a text; give one    | privacy budget new.jsonl --epsilon 1 --unit=
 --out: s.toml exists                  | {TUNE} --out s.toml
 numbers.csv: its first line           | predict r --input numbers.csv -o p.csv
 --label y:                            | predict r --input x.npz --label y -o p.csv

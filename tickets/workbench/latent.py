@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags
+from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, naming
 from dpltm.features import parse
 from dpltm.features.inputs import with_feature_map
 from dpltm.local import CODEBOOK, PROTOCOLS
@@ -181,7 +181,8 @@ def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     """Make a scheme and write it; return the answer of ``dpltm latent scheme``."""
     out = Path(request.out)
     files.check_free(out)
-    public = open_dataset(DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds))
+    with naming(dataset="public"):
+        public = open_dataset(DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds))
     ledger = ledger_of(request.public, request, public.unit)
     scheme = make_scheme(public, request, ledger, progress)
     save_scheme(out, scheme)
@@ -455,7 +456,8 @@ def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
         if request.test not in catalogue():  # of a file, in the range and of the classes that were agreed on
             low, high = scheme.feature_map.bounds
             test_options = replace(test_options, bounds=f"{low!r},{high!r}", classes=scheme.answer.classes)
-        test = open_dataset(test_options)
+        with naming(dataset="test"):
+            test = open_dataset(test_options)
     rows = [messages.rows for messages in received]
     learned = learn(scheme, rows, request, test, progress, messages_of_one(lineage))
     body = as_flags({"run": str(out), **learned.facts})
