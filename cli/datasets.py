@@ -55,7 +55,8 @@ def fetch(request: FetchRequest, progress: Progress) -> dict[str, Any]:
     name = request.dataset
     home = data_home()
     if name not in catalogue():
-        raise InputError(f"`dataset` {name!r:.80}: no dataset known by name{did_you_mean(name, catalogue())}")
+        near = did_you_mean(name, catalogue()) or "; dpltm datasets ls lists them"
+        raise InputError(f"NAME {name!r:.80}: no dataset known by name{near}")
     file = home / f"{name}.npz"
     fetched = bool(catalogue()[name].openml) and not file.is_file()
     if fetched:

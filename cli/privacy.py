@@ -216,7 +216,8 @@ def _rate(text: str | None) -> float:
     with contextlib.suppress(ValueError, ZeroDivisionError):
         rate = float(above) / float(below or 1)
     if not 0 < rate <= 1:
-        raise InputError(f"`sampling_rate`: {text} is not the chance of a record to enter a step, such as 256/60000")
+        said = " is missing:" if text is None else f": {text} is not"
+        raise InputError(f"`sampling_rate`{said} the chance of a record to enter a step, such as 256/60000")
     return rate
 
 

@@ -412,7 +412,8 @@ class TicketEstimator(BaseEstimator):
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         if self.features != "auto":
             options["features"] = self.features or ("none" if self.tickets is None else None)
-        return options if self.noise_multiplier is None else options | {"epsilon": None}
+        unsaid = self.epsilon == TicketEstimator.epsilon  # a training refuses any other beside noise
+        return options | {"epsilon": None} if unsaid and self.noise_multiplier is not None else options
 
     def _train(self, dataset: Dataset) -> Run:
         """Draw a ticket where one is asked for, and train it; records of a fit that goes on are known to clones."""
@@ -552,7 +553,8 @@ class TicketEstimator(BaseEstimator):
         ledger = self._open_ledger()
         with spent.lock:
             part = ledger.part(scored)
-            check_declared(ledger.account(spent.lineage), part, "measured without a price")
+            with naming(eval_private="score_epsilon"):
+                check_declared(ledger.account(spent.lineage), part, "measured without a price")
             persons = bool(self.run_.config.get("of_persons")) and spent.protects(scored.rows, of_persons=True)
             if persons or (not self.rows_coincide and spent.protects(scored.rows)):
                 raise InputError(
@@ -616,10 +618,10 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
     read off, taken as public, and named in ``privacy_.notes``.
 
     Args:
-        epsilon: what one fit may cost, with what its ticket cost. Noise is calibrated to the certified figure. Beside
-            ``noise_multiplier`` it says nothing.
+        epsilon: what one fit may cost, with what its ticket cost. Noise is calibrated to the certified figure.
         delta: of the guarantee, below 1 / ``n_records``.
-        noise_multiplier: noise over sensitivity, in place of ``epsilon``: then a fit costs what ``privacy_`` says.
+        noise_multiplier: noise over sensitivity, in place of ``epsilon``, which is left out or None then: a fit costs what
+            ``privacy_`` says.
         bounds: public range of the features, ``(low, high)``: two numbers, or two arrays with a number a column, by which
             the estimator takes each to the range 0 to 1; ``run_`` takes such columns. Needed unless values are bytes or
             booleans. Values outside saturate.

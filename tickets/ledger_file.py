@@ -77,7 +77,7 @@ def open_ledger(path: str | Path, *, population: str | None = None, unit: str | 
             f"`population`: {path} is the account of {people}, not of {population!r}; name another `ledger`"
         )
     if unit is not None and book.settled not in (None, unit):
-        raise InputError(f"`unit`: {path} protects one {book.settled}, not one {unit}; name another `ledger`")
+        raise InputError(f"{path}: this ledger protects one {book.settled}, not one {unit}; name another")
     return Ledger(unit=unit or RECORD, store=store)
 
 

@@ -131,7 +131,8 @@ def load_ticket_set(path: Path) -> TicketSet:
     """Return the ticket set in ``path``, with everything that its description claims checked against its tensors."""
     where = path / "tickets.json"
     if not where.is_file():
-        raise ArtifactError(f"{path}: no ticket set there; name a folder that holds one (code goes with `model`)")
+        code = " (code goes with `model`)" if ":" in path.name else ""
+        raise ArtifactError(f"{path}: no ticket set there; name a folder that holds one{code}")
     document = described(path)
     spec, count = _size(where, document)
     rounds = [str(number) for number in range(count)]

@@ -97,7 +97,7 @@ class ImportRequest(FolderOptions, ImportOptions, LedgerOptions, FeatureOptions,
 class CompactRequest(FolderOptions):
     """Removes the parts of a network that its mask makes useless: a smaller network with the same answers.
 
-    SET@ROUND becomes a set for the smaller network, to train; RUN a run of it, to use, with constants folded into biases.
+    SET@ROUND becomes a set for the smaller network, to train; RUN a run of it, to use.
 
     Examples:
         # a ticket, to train

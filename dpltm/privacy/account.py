@@ -327,8 +327,8 @@ def check_moves(account: Account) -> None:
 def check_declared(account: Account, part: Part, kind: str) -> None:
     """Raise InputError if ``part``, from which a release was made, is to be declared public or excluded."""
     measured = (
-        ", or `eval_private` for a measurement that is paid for; a test split has to be left out of every release, that of a"
-        " schema too (`test`)"
+        ", or train with `eval_private`, which pays for a measurement; a test split has to be left out of every release,"
+        " that of a schema too (`test`)"
     )
     for entry in account.paid:
         if _meets(entry.part, part, by_name=kind == "public"):

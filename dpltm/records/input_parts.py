@@ -182,7 +182,8 @@ def _by_name(words: Words, arrays: Mapping[str, np.ndarray], where: str) -> dict
 def check_words(x: np.ndarray, words: Words, where: str) -> None:
     """Raise DataError unless all values of records in one array are positions in a table of ``words``."""
     if not isinstance(words, int) or isinstance(words, bool) or not 1 <= words <= MAX_TABLE or x.ndim != 2:
-        raise DataError(f"`words` {words}: give 1 to {MAX_TABLE:,}, where {where} is (records, positions)")
+        shape = f"{where} has shape {x.shape}"
+        raise DataError(f"`words` {words}: give 1 to {MAX_TABLE:,}, and records as (records, positions); {shape}")
     _check_whole(x, words, where)
 
 

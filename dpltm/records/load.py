@@ -174,7 +174,7 @@ class _Source:
     def test_split(self, test: str, train: RawSplit) -> RawSplit:
         """Return the test split in a file of its own: its ``x_test`` if it has one, else all its records."""
         if suffix_of(Path(test)) != (kind := suffix_of(Path(train.source))):
-            raise DataError(f"`test` {test}: must be a {kind} file as {train.source} is; convert one of them")
+            raise DataError(f"`test` {test}: is no {kind} file, as {train.source} is, and no fraction such as 0.2")
         records, tested = self._file(Path(test), "`test`")
         return tested or records
 

@@ -61,7 +61,8 @@ def checked_units(raw: RawSplit, rows: np.ndarray | slice = slice(None)) -> np.n
     if values.dtype == object and values.ndim == 1:  # as a column of pandas has them
         values = np.array([text_of(owner) or "" for owner in values], dtype=str)
     if values.dtype.kind not in "iuUSf" or values.shape != (len(raw.x),):
-        raise DataError(f"{where} has dtype {values.dtype} and shape {values.shape}; give each a number or name")
+        what = f"each of the {len(raw.x)} records a number or a name"
+        raise DataError(f"{where} has dtype {values.dtype} and shape {values.shape}; give {what}")
     distinct, codes = np.unique(values[rows], return_inverse=True)
     cells = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in distinct.tolist())
     names = list(map(whose, cells))

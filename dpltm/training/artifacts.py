@@ -408,7 +408,7 @@ def starting_point(
     dataset = in_front(ticket, dataset, options.features)
     if not isinstance(ticket, Winner | TicketSet):
         if round is not None:
-            model = ticket.text if isinstance(ticket, OwnModel) else ticket
+            model = ticket.text if isinstance(ticket, OwnModel) else ticket or "this"
             raise InputError(f"`round`: {model} is a network, which has none; leave `round` out")
         return fresh(model_spec(ticket or default_network(dataset), dataset), options.seed), dataset
     winner = ticket if isinstance(ticket, Winner) else None

@@ -60,8 +60,8 @@ def check_canaries(count: int | None, live: int, noise_multiplier: float) -> Non
         return
     if not LEAST <= count <= live:
         raise InputError(
-            f"`audit`: {count:,} is not a number of canaries from {LEAST}, since fewer prove nothing at 95 % confidence, to"
-            f" {live:,}, since each needs a live coordinate; ask for 1000, if there are as many"
+            f"`audit`: {count:,} canaries: ask for {LEAST} or more, since fewer prove nothing at 95 % confidence, and at"
+            f" most {live:,}, since each needs a live coordinate"
         )
     if noise_multiplier == 0:
         raise InputError("`audit`: without noise there is no claim to attack; set `noise_multiplier` above 0")

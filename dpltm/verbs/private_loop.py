@@ -376,7 +376,8 @@ class PrivateLoop:
             (account + drafts).epsilon(terms.delta)  # refuses what the accountant cannot take
             account.check_budget(drafts)
         except BudgetError:
-            begun = [entry for entry in account.paid if draft.facts and entry.facts == draft.facts]
+            wanted = (draft.facts, draft.part)
+            begun = [entry for entry in account.paid if draft.facts and (entry.facts, entry.part) == wanted]
             if not begun:
                 raise
             (steps,) = begun[-1].of(NoisySgd)  # for a state that is loaded; without one it is refused as it begins

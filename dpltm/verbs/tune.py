@@ -42,6 +42,7 @@ from dpltm.randomness.noise import FastSource
 from dpltm.records.batches import Records
 from dpltm.records.dataset import Dataset
 from dpltm.records.notes import bounds_notes, feature_notes
+from dpltm.records.split import Arrays
 from dpltm.training.artifacts import StartingPoint, TicketSet, default_network, fresh, from_round, in_front
 from dpltm.training.descent import cross_entropy, train
 from dpltm.training.plan import NoisySteps, check_metric
@@ -243,6 +244,8 @@ def _rows(
     check_unprotected(ledger.account(), drafts, allowed=False)
     beside = (*ledger.public(dataset, "settings are searched on them"), *ledger.apart(dataset), *drafts)
     ledger.book.lacking(beside)
+    if options.judged_by == "auc":
+        splits[-1].check(_check_classes)
     inputs = [network_inputs(split, dataset, services) for split in splits]
     lineage = ledger.declare_once(*beside) | lineage_of(dataset, dataset.feature_map, tickets)
     x, y = tensors(inputs[0].open(ledger.declared(dataset)), dataset)
@@ -252,6 +255,11 @@ def _rows(
     drawn = torch.randperm(len(y), generator=torch.Generator().manual_seed(options.seed))
     out[drawn[: len(y) // HELD_OUT]] = True
     return lineage, (x[~out], y[~out]), (x[out], y[out])
+
+
+def _check_classes(records: Arrays) -> None:
+    if (records.y == records.y[:1]).all():
+        raise InputError("`metric`: the records to score on are of one class, so there is no AUC; take accuracy")
 
 
 def _score(

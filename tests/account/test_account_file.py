@@ -248,7 +248,7 @@ def test_only_a_plain_file_is_a_ledger():
     ("asked", "named"),
     [
         ({"population": "Q"}, ("`population`", "'P'", "'Q'")),
-        ({"unit": "patient"}, ("`unit`", "record", "patient")),
+        ({"unit": "patient"}, (": this ledger protects one record, not one patient; name another",)),
         ({"population": ""}, ("`population`",)),
         ({"unit": "two\nlines"}, ("`unit`",)),
     ],

@@ -2,7 +2,7 @@
 
 Two hundred run in the suite. The campaign of the results page, some minutes:
 
-    python tests/attacks/test_ticket_folders.py --count 20000
+    PYTHONPATH=tests/support python tests/attacks/test_ticket_folders.py --count 20000
 """
 
 import argparse

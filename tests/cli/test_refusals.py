@@ -52,7 +52,7 @@ loop:                                 | privacy ledger loop
 --steps:                              | {DENSE} --steps 1e9
 --out:                                | {DENSE} --out {"x" * 300}
 --dataset: digits was declared public | train free@1 {PRI} --epsilon 1 --out new --ledger new.jsonl
---audit: 1,000,000 is not a number    | {DENSE} --audit 1000000
+--audit: 1,000,000 canaries: ask for  | {DENSE} --audit 1000000
 --eval-private: 1e-09 is nothing but  | {DENSE} --eval-private 1e-9
 --head:                               | train --dense --head least-squares {PRI} --epsilon 1 --out new
 --head:                               | {HEAD} --model mlp:4
@@ -78,6 +78,7 @@ loop:                                 | privacy ledger loop
 --out: s.toml exists                  | datasets schema d.csv --out s.toml
 NAME|FILE is missing:                 | datasets info
 --out: s exists                       | {SCHEME} --out s
+--label-epsilon is missing: what      | {SCHEME.replace("--label-epsilon 1 ", "")}
 s:                                    | {ENCODE} --ledger s
 --ledger: the messages go there       | {ENCODE} --ledger new
 --out: file exists                    | {ENCODE} --out file
@@ -98,12 +99,16 @@ nothing to compact:                   | tickets compact pub@0 --out new
 --out: pub exists                     | tickets import t.safetensors --model mlp:8 {PUB} --out pub
 --provenance: t.safetensors says      | tickets import t.safetensors --model mlp:8 {PUB} --provenance private --out new
 --sampling-rate:                      | privacy epsilon {PRIVACY} --sampling-rate 1.5
+--sampling-rate is missing: the chance | privacy epsilon --noise-multiplier 1 --steps 9
 --adjacency:                          | privacy epsilon {PRIVACY} --adjacency both
 --steps: the --ledger holds           | privacy curve --ledger l.jsonl --steps 3
 --out: r exists                       | report r -o r
 x.txt: not a picture                  | compare r pub --plot x.txt
 l: made under local privacy           | report l
-RUN: name at least two runs           | compare r
+RUN: name at least two different runs | compare r r
+--words 9: give 1 to 10,000,000, and records as (records, positions); digits: x_train has | {DENSE} --words 9
+nets.py:Net: no ticket set there; name a folder that holds one (code goes with --model) | select nets.py:Net {PRI} --eps1 1
+NAME 'mnist-9': no dataset known      | datasets fetch mnist-9
 pub: no run there                     | compare r pub
 pub: no run there                     | privacy check pub
 r/model.safetensors: not a text       | privacy check r/model.safetensors

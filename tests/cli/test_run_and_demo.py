@@ -104,11 +104,22 @@ SHARED = ('"0.5:1.0"', '"0.25:0.75"')
         ((SHARED,), {}, "", "[generate] and [select]: --dataset: digits[0.0:0.5] was declared public, and digits"),
         ((('"public"', '"private"'),), {"select": 'rule = "smallest-within"'}, "",
          "--config c.toml: [select] rule: smallest-within needs public accuracies, and [generate] says private"),
+        ((('"public"', '"data-free"\ncriterion = "random"'), ("iterations = 5\n", ""), ("batch-size = 32\n", "")), {}, "",
+         "[generate] provenance: the draw scores predictors"),
     ],
 )  # fmt: skip
 def test_run_refuses_before_the_first_stage(refused, changes, tables, options, message):
     write(*changes, **tables)
     assert refused(*RUN, *options.split()).startswith(message)
+
+
+def test_an_audit_that_the_sparsest_ticket_has_no_room_for_is_refused_before_the_first_stage(refused, cli):
+    """Of 64 * 8 + 8 * 10 weights 30 % go in each of two rounds; 18 biases stay."""
+    fewest = 592 - 178 - 124 + 18
+    write(train=f"audit = {fewest + 1}")
+    assert refused(*RUN).startswith(f"--audit: {fewest + 1} canaries: ask for 6 or more")
+    write(train=f"audit = {fewest}")
+    assert cli(*RUN, "--dry-run").code == 0
 
 
 @pytest.mark.parametrize(

@@ -337,8 +337,8 @@ def masked():
         (lambda: dpltm.tickets.load("a" * 5000), "`path`: File name too long"),
         (lambda: dpltm.records.load(3), "`dataset`: 3 is not a text, as the command line takes it"),
         (lambda: dpltm.records.load("digits", subset=0.5), "`subset`: 0.5 is not a text, as the command line takes it"),
-        (lambda: dpltm.tickets.load("nets.py:Net"), "nets.py:Net: no ticket set there; name a folder that"),
-        (lambda: dpltm.tickets.load("none"), "none: no ticket set there; name a folder that"),
+        (lambda: dpltm.tickets.load("nets.py:Net"), "nets.py:Net: no ticket set there; name a folder that holds one (code"),
+        (lambda: dpltm.tickets.load("none"), "none: no ticket set there; name a folder that holds one"),
     ],
 )  # fmt: skip
 def test_the_words_of_a_refusal(call, message):

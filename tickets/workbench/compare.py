@@ -25,7 +25,7 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     del progress
     paths = _folders(request.runs or ())
     if len(paths) < 2:
-        raise InputError("RUN: name at least two runs, or a sweep with several")
+        raise InputError("RUN: name at least two different runs, or a sweep with several")
     picture = new_picture(request.plot)
     body = as_flags(compare([find_run(path, label) for path, label in paths.items()]))
     if picture is not None:

@@ -139,9 +139,10 @@ def _label_epsilon(text: str | None) -> float | None:
     with contextlib.suppress(TypeError, ValueError):
         if (epsilon := float(text or "")) in EPSILON:
             return epsilon
+    said = " is missing:" if text is None else f": {text!r:.40} is not"
     raise InputError(
-        f"`label_epsilon`: {text!r:.40} is not what the response that sends the label may spend, such as 1; nor public, if"
-        " labels are no secret"
+        f"`label_epsilon`{said} what the response that sends the label may spend, such as 1, or public, where labels are no"
+        " secret"
     )
 
 

@@ -19,24 +19,31 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from dpltm.criteria import DP_CRITERIA
 from dpltm.errors import DpltmError, InputError
+from dpltm.features.feature_map import FeatureMap
+from dpltm.features.inputs import Services, take_over_map
 from dpltm.gone import instead
 from dpltm.local import latent as latent_options
+from dpltm.networks import Network, check_takes
 from dpltm.networks.evaluation import check_no_target
 from dpltm.options import Options, resolve
 from dpltm.options.data import DataOptions, data_options
 from dpltm.options.generate import GenerateRequest
-from dpltm.options.network import check_set_decides
+from dpltm.options.network import beside, check_set_decides
 from dpltm.options.select import SelectRequest, reads_no_records
 from dpltm.options.tickets import TransferRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
+from dpltm.progress import SILENT
 from dpltm.records.dataset import Dataset
 from dpltm.records.units import at_unit
 from dpltm.tickets.files import read_toml
 from dpltm.tickets.workbench import latent
-from dpltm.verbs import generate, select, train, tune
+from dpltm.tickets.workbench.code import code_named, own_of
+from dpltm.training.artifacts import starting_point
+from dpltm.training.least_squares import NEEDS_FEATURES
+from dpltm.verbs import generate, select, train, transfer, tune
 
 Section = Mapping[str, Any]
 """A table of options, as TOML has it, with dashes in its keys."""
@@ -222,6 +229,10 @@ class Recipe:
         section = self.chain(name)[-1]
         return str(section.get("provenance", "dp" if section.get("criterion") in DP_CRITERIA else "data-free"))
 
+    def rounds(self, name: str) -> int:
+        """Return the rounds that a set has."""
+        return int(self.chain(name)[-1].get("rounds", GenerateRequest.rounds))
+
     def _task(self, arm: Arm, seed: int) -> Task:
         name, needs, own = f"{slug(arm.name)}-s{seed}", dict[str, Task](), dict[str, Task]()
         if arm.latent is not None:
@@ -239,8 +250,7 @@ class Recipe:
                 scored = scored.needs["set"]  # a set that is carried over has no accuracies
             own["draw"] = Task("select", f"draws/{name}", arm.draw, {"set": scored})
         if arm.tickets is not None and number == "random":
-            last = self.chain(arm.tickets)[-1].get("rounds", GenerateRequest.rounds)
-            number = random.Random(f"{seed} {arm.tickets}").choice(range(1, last + 1))
+            number = random.Random(f"{seed} {arm.tickets}").choice(range(1, self.rounds(arm.tickets) + 1))
         return Task("train", f"members/{name}", {**arm.train, "seed": seed}, needs, own, number)
 
     def _set(self, name: str, seed: int) -> Task:
@@ -355,8 +365,8 @@ def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quic
         for body in form.arm:
             with at(f"[[arm]] {body.get('name')!r}"):
                 rows = list(_rows(Arm.model_validate(body), path))
-                arms += [_layered(row, form, over) for row in (rows[:1] if quick else rows)]
-        sets = {name: _quick_set(section, over.tickets) for name, section in form.tickets.items()}
+                arms += [_layered(row, form, over, path) for row in (rows[:1] if quick else rows)]
+        sets = {name: beside(_quick_set(section, over.tickets), path) for name, section in form.tickets.items()}
         arms = [arm.model_copy(update={"against": _compared(arm, arms, quick)}) for arm in arms]
         recipe = Recipe(path, head, tuple(arms), sets, form.figure, quick)
         _check(recipe)
@@ -398,7 +408,7 @@ def _printed(paper: Any, path: Path) -> Any:
     return figure
 
 
-def _layered(arm: Arm, form: Document, over: Quick) -> Arm:
+def _layered(arm: Arm, form: Document, over: Quick, path: Path) -> Arm:
     """Return an arm with the options of all arms under its own, and those of --quick over them."""
     options = dict[str, Any]()
     for command in SHARED:
@@ -406,7 +416,7 @@ def _layered(arm: Arm, form: Document, over: Quick) -> Arm:
         if arm.tickets is not None:
             shared, quick = ({key: part[key] for key in part.keys() - REMEMBERED} for part in (shared, quick))
         if command == "train" or getattr(arm, command) is not None:
-            options[command] = override(shared, own, quick)
+            options[command] = beside(override(shared, own, quick), path)
     if arm.latent is not None:
         layers = [layer.latent or {} for layer in (form, arm, over)]
         options["latent"] = {
@@ -476,6 +486,8 @@ def _check_arm(arm: Arm, recipe: Recipe) -> None:
     searched, search = arm.search
     for name in (arm.tickets, searched):
         _check_set("tickets", name, [*recipe.tickets])
+    if isinstance(arm.round, int) and not 0 <= arm.round <= recipe.rounds(str(arm.tickets)):
+        raise InputError(f"round: {arm.round} is none of the rounds of {arm.tickets}")
     check_options("train", arm.train, {"dense": True} if arm.tickets is None else {"ticket": "SET@1"})
     if arm.tune is not None:
         check_options("tune", search, {"set": searched})
@@ -484,6 +496,8 @@ def _check_arm(arm: Arm, recipe: Recipe) -> None:
         spent, budget = arm.select.get("eps1", 0), arm.train.get("epsilon")
         if budget is not None and budget <= spent:
             raise InputError(f"`eps1`: {spent:g} leaves nothing of the budget {budget:g}")
+        if reads_no_records(arm.select) and recipe.provenance(str(arm.tickets)) != "public":
+            raise InputError(f"`rule`: smallest-within needs public accuracies, and {arm.tickets} is no public set")
 
 
 def check_options(command: str, section: Section, start: Section, decided: Iterable[str] = ()) -> Any:
@@ -504,19 +518,57 @@ def check_options(command: str, section: Section, start: Section, decided: Itera
 
 
 def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: Ledger) -> dict[str, Part]:
-    """Read every dataset; return the part of each arm by name. Refuse one that is missing, or cannot be beside others."""
-    public, private = dict[str, Part](), dict[str, Part]()
+    """Read every dataset; return the part of each arm by name. Refuse what is missing, cannot be beside others, or does not
+    fit: another trial may have spent something by the time that a trial refuses it."""
+    public, private, units = dict[str, Part](), dict[str, Part](), set[str]()
+    made = dict[str, tuple[Network, FeatureMap | None]]()
     load = functools.cache(load)
 
     def read(section: Section) -> Dataset:
         return load(resolve(DataOptions, {}, data_options(section)))
 
+    def plan_set(name: str, section: Section) -> tuple[Network, FeatureMap | None]:
+        options, dataset = {key: value for key, value in section.items() if key != "from"}, read(section)
+        if "from" in section:
+            spec, feature_map = made[section["from"]]
+            request = resolve(TransferRequest, {"set": name, "out": name}, options)
+            dataset = take_over_map(dataset, feature_map, None, section["from"])
+            own = request.model and code_named(request.model, start_provenance=request.start_provenance)
+            return transfer.target_of(spec, dataset, request.mode, own or None, section["from"]), feature_map
+        if recipe.provenance(name) == "public":
+            public[f"[tickets.{name}]"] = ledger.part(dataset)
+        making = resolve(GenerateRequest, {}, options)
+        planned = generate.plan(
+            dataset, making, ledger, Services(SILENT), model=own_of(making.model, making), own=True
+        )
+        return planned.spec, planned.dataset.feature_map
+
+    def plan_arm(arm: Arm) -> Part:
+        dataset = read(arm.train)
+        check_no_target(dataset, "a row of a recipe")
+        if dataset.test is None:
+            raise InputError(f"`dataset`: {dataset.name} has no test records, by which its row is measured")
+        request = resolve(TrainRequest, {"dense": True}, arm.train)
+        dataset = at_unit(dataset, request.per_unit)
+        units.add(dataset.unit)
+        if len(units) > 1:
+            raise InputError(f"`unit`: one ledger protects one {' or one '.join(sorted(units))}; make two recipes")
+        train.sampling_of(request, dataset)
+        if arm.tickets is None:
+            own = own_of(request.model, request) or request.model
+            _, behind = starting_point(own, dataset, request, dense=True)
+        else:
+            spec, feature_map = made[arm.tickets]
+            behind = take_over_map(dataset, feature_map, request.features, arm.tickets)
+            check_takes(spec, behind, arm.tickets)
+        if request.centre is not None and behind.feature_map is None:
+            raise InputError(f"`centre`: {NEEDS_FEATURES}")
+        return ledger.part(dataset)
+
     with at(f"`config` {recipe.path}:"):
         for name, section in recipe.tickets.items():
             with at(f"[tickets.{name}]"):
-                part = ledger.part(read(section))
-            if "from" not in section and recipe.provenance(name) == "public":
-                public[f"[tickets.{name}]"] = part
+                made[name] = plan_set(name, section)
         for arm in recipe.arms:
             with at(f"[[arm]] {arm.name!r}"):
                 if arm.latent is not None:
@@ -524,14 +576,7 @@ def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: 
                     continue
                 if arm.tune is not None:
                     public[f"[[arm]] {arm.name!r} tune"] = ledger.part(read(arm.tune))
-                dataset = read(arm.train)
-                check_no_target(dataset, "a row of a recipe")
-                if dataset.test is None:
-                    raise InputError(f"`dataset`: {dataset.name} has no test records, by which its row is measured")
-                request = resolve(TrainRequest, {"dense": True}, arm.train)
-                dataset = at_unit(dataset, request.per_unit)
-                train.sampling_of(request, dataset)
-                private[arm.name] = ledger.part(dataset)
+                private[arm.name] = plan_arm(arm)
         for where, part in public.items():  # all have one ledger
             for name, other in private.items():
                 if part.overlaps(other):

@@ -37,6 +37,7 @@ from dpltm.tickets.workbench.recipes import at, check_options, dashed, digest, d
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.stages import generate, select, train
 from dpltm.training.artifacts import fresh
+from dpltm.training.canaries import check_canaries
 from dpltm.training.plan import private_score
 from dpltm.verbs import generate as generation
 from dpltm.verbs import select as selection
@@ -141,6 +142,11 @@ def price_stages(
     private = load(learning)
     ledger = ledger_of(learning.dataset, learning, private.noun)
     generated = generation.plan(load(making), making, ledger, services(SILENT), model=own_of(making.model, making))
+    if generated.provenance == "data-free":
+        raise InputError(
+            "[generate] provenance: the draw scores predictors, which data-free tickets have not; say public or private, or"
+            " train a ticket by its round with dpltm train SET@ROUND"
+        )
     densities = scheduled_densities(generated.spec, generated.config)
     book = _entered(ledger.book, *generated.entries)
     if drawing.rule == "mechanism":
@@ -160,6 +166,10 @@ def price_stages(
     planned = training.plan(training.settle(start, private, learning, ledger, services(SILENT)), book)
     check_private(planned.account, planned.entry.part)
     book.account().check_budget((planned.entry,))
+    mask = planned.start.mask
+    pruned = round((1 - densities[-1]) * sum(mask[name].numel() for name in mask.prunable))
+    # or the training of a sparse winner would refuse its audit
+    check_canaries(learning.audit, mask.live - pruned, planned.mechanism.noise_multiplier)
     planned.rehearse()
     return {
         "tickets_from": making.dataset,

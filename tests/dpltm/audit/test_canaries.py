@@ -181,8 +181,8 @@ REFUSED = [
     *(
         (
             {"audit": count},
-            f"`audit`: {count:,} is not a number of canaries from 6, since fewer prove nothing at 95 % confidence, to 1,045,"
-            " since each needs a live coordinate; ask for 1000, if there are as many",
+            f"`audit`: {count:,} canaries: ask for 6 or more, since fewer prove nothing at 95 % confidence, and at most"
+            " 1,045, since each needs a live coordinate",
         )
         for count in (5, 1046)
     ),

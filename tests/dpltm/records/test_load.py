@@ -253,8 +253,9 @@ def test_npz_with_test_option(write):
     both = write("both", x_test=X, y_test=Y)
     assert refused(load, both, test=test) == f"`test` {test}: {both} has a test split of its own; drop `test`"
     assert refused(load, "digits", test=test) == f"`test` {test}: digits has a test split of its own; drop `test`"
-    said = f"`test` held-out.csv: must be a .npz file as {path} is; convert one of them"
-    assert refused(load, path, test="held-out.csv") == said
+    for text in ("held-out.csv", "1.5", "0"):
+        said = f"`test` {text}: is no .npz file, as {path} is, and no fraction such as 0.2"
+        assert refused(load, path, test=text) == said
     assert refused(load, path, test="none.npz") == "`test` none.npz: no such file; correct the path"
 
 

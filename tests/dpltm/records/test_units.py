@@ -154,7 +154,7 @@ def test_a_table_is_one_snapshot_whether_or_not_somebody_says_whose_its_records_
         (["a", " ", "b"], "says nobody at record 1 (counted from 0)"),
         ([1.0, np.nan, 2.0], "says nobody at record 1"),
         ([1.5, 1.0, 2.0], "holds '1.5', a number that is not whole, at record 0 (counted from 0); give whole numbers"),
-        ([1, 2], "has dtype int64 and shape (2,); give each a number or name"),
+        ([1, 2], "has dtype int64 and shape (2,); give each of the 3 records a number or a name"),
         ([True, False, True], "has dtype bool"),
     ],
 )

@@ -245,6 +245,7 @@ def test_a_loop_that_begins_anew_pays_for_it() -> None:
     first.take(4)
     refused(Run, ledger, kind=BudgetError)
     refused(made, ledger, save_every=None, kind=BudgetError)
+    refused(made, ledger, X + 0.5, kind=BudgetError)  # of other records, whose state none is
     assert len(ledger.account().paid) == 1
     second = Run(ledger, epsilon=None, noise_multiplier=2.0)
     assert second.take(99) == list(range(1, 13))
@@ -268,23 +269,22 @@ def test_a_loop_that_begins_anew_pays_for_it() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_loop_that_differs_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
-    first = Run(Ledger())
+    stated = {"epsilon": None, "noise_multiplier": 1.0}
+    first = Run(Ledger(), **stated)
     first.take(4)
     state = first.saved()
-    if named.startswith("`"):  # what does not change is known again, and so is its noise
-        changes = {"epsilon": None, "noise_multiplier": 1.0, **changes}
-    message = refused(Run, first.loop.ledger, state, **changes)
+    message = refused(Run, first.loop.ledger, state, **stated, **changes)
     assert message.startswith("checkpoint: an interrupted attempt was begun ")
     assert named in message
     assert "or begin again without it" in message
     assert [entry.kind for entry in first.loop.ledger.entries] == ["release", "drawn"]
 
 
-def made(ledger: Ledger, **changes: Any) -> PrivateLoop:
+def made(ledger: Ledger, x: np.ndarray = X, **changes: Any) -> PrivateLoop:
     """A loop alike that of a ``Run``."""
     settings = {"batch_size": 20, "steps": STEPS, "delta": 1e-3, "epsilon": 2.0, "save_every": 4}
     sources = {"sampling": KeyedSource(), "noise": KeyedSource()}
-    return PrivateLoop(Net(), LOSS, X, Y, ledger=ledger, **{**settings, **sources, **changes})
+    return PrivateLoop(Net(), LOSS, x, Y, ledger=ledger, **{**settings, **sources, **changes})
 
 
 def test_bits_that_are_not_those_of_the_entry_are_refused() -> None:

@@ -115,6 +115,7 @@ def test_a_start_that_says_too_little_or_too_much():
         (tickets, {}, "`round` is missing: say which ticket of the set"),
         (tickets, {"round": 1, "dense": True}, "`round`, `dense`: the whole network is no ticket"),
         ("mlp:4", {"round": 1}, "`round`: mlp:4 is a network, which has none"),
+        (None, {"round": 1}, "`round`: this is a network, which has none"),
     ):
         assert refused(starting_point, target, dataset, TrainOptions(), **options).startswith(message)
     whole, _ = starting_point(tickets, dataset, TrainOptions(), dense=True)

@@ -218,6 +218,15 @@ def test_rounds_that_are_none_and_too_few_records_to_hold_some_out():
     assert refused(search, "mlp", four).startswith(message)
 
 
+def test_an_auc_needs_both_classes_among_the_records_to_score_on():
+    """Else every setting would score 0, and the first be called the best."""
+    x, y = np.zeros((20, 3), np.uint8), np.arange(20) % 2
+    dataset = from_arrays(x, y, test=(x[:9] + 1, y[:9] * 0), classes=2, name="twenty")
+    assert refused(search, "mlp", dataset, metric="auc", for_records=700).startswith(
+        "`metric`: the records to score on"
+    )
+
+
 @pytest.mark.usefixtures("untried")
 def test_records_that_a_release_protects_are_not_public():
     """By the ledger, whichever way the release came about."""

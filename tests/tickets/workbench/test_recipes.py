@@ -46,6 +46,8 @@ NO_EPS1 = 'select = { rule = "smallest-within", eps1 = 5.0 }'
         (DRAWN + "train = { epsilon = 1.0 }\nselect = { eps1 = 1.5 }", "leaves nothing of the budget 1"),
         (DRAWN + "select = { eps1 = 0.5, reveal = true }", "select: reveal: decided by the recipe"),
         (DRAWN, "one of round and select"),
+        (DRAWN + "round = 3", "round: 3 is none of the rounds of a"),
+        (DRAWN.replace('"a"', '"p"') + 'select = { rule = "smallest-within" }', "p is no public set"),
         (DRAWN + "round = 1\nselect = { eps1 = 0.1 }", "one of round and select"),
         (DRAWN.replace('"a"', '"b"') + "round = 1", "tickets: 'b' is not the name of a set above; known: a, p"),
         (ARM + "round = 1", "is of tickets"),
@@ -84,6 +86,13 @@ def test_what_a_source_prints_is_read_from_the_file_beside(tmp_path: Path) -> No
     for text in ("a.table", "a.table.worst", "b.table.best", "a.table.line", "a.table.best.x"):
         with pytest.raises(InputError, match=f"'x' paper: '{text}' names no figure of sources.toml beside it$"):
             read(f'"{text}"')
+
+
+def test_a_file_of_code_is_a_path_from_the_recipe(tmp_path: Path) -> None:
+    code = 'model = "nets.py:Net"\n'
+    text = HEAD + f'[tickets.a]\ndataset = "digits"\nprovenance = "public"\n{code}{ARM}[arm.train]\n{code}'
+    recipe = reader.read_recipe(tomllib.loads(text), tmp_path / "recipe.toml")
+    assert recipe.arms[0].train["model"] == recipe.tickets["a"]["model"] == str(tmp_path / "nets.py:Net")
 
 
 def test_tables_go_over_one_another() -> None:
@@ -159,6 +168,18 @@ def test_what_each_arm_trains_on() -> None:
         ('[[arm]]\nname = "x"\ntrain = { dataset = "FOLDER/alone.npz", classes = 10, bounds = "0,16" }\n',
          "has no test records"),
         (DENSE + 'train = { target-bounds = "0,9" }', "a row of a recipe needs classes"),
+        (DENSE + 'train = { model = "cnn" }', "'dense' `model`: cnn:8x8x1: images must be at least 14 x 14"),
+        (DENSE + "train = { centre = 0.1, epsilon = 1.0 }", "'dense' `centre`: needs features"),
+        ('[[arm]]\nname = "x"\ntickets = "c"\nround = 1\n[tickets.c]\ndataset = "digits"\nsubset = "0.0:0.5"\n'
+         'model = "mlp:4"\nprovenance = "public"\nrounds = 60\n', "[tickets.c] `prune`: the rates are too small"),
+        (ARM + 'tickets = "c"\nround = 1\n[tickets.c]\nfrom = "a"\ndataset = "digits"\nmode = "drop-projection"\n',
+         "[tickets.c] `mode`: 'mlp:4' has no projection onto 64 numbers"),
+        (ARM + 'tickets = "d"\nround = 1\n[tickets.c]\ndataset = "digits"\nsubset = "0.0:0.5"\n'
+         'model = "mlp:project63,4"\nprovenance = "public"\nrounds = 1\n'
+         '[tickets.d]\nfrom = "c"\ndataset = "digits"\nmode = "drop-projection"\n',
+         "[tickets.d] `mode`: 'mlp:project63,4' has no projection onto 64 numbers"),
+        (ARM + 'tickets = "c"\nround = 1\n[tickets.c]\nfrom = "a"\ndataset = "FOLDER/alone.npz"\nclasses = 11\n'
+         'bounds = "0,16"\n', "[[arm]] 'x' c: its network has 11 classes, but digits"),
     ],
 )  # fmt: skip
 def test_what_records_have_to_say_is_said_before_anything_starts(tmp_path: Path, text: str, said: str) -> None:
