@@ -116,7 +116,7 @@ def _described(facts: MapFacts) -> FeatureMap:
     width, parts = feature_map.features, dict[str, Any](lineage=facts.lineage)
     if isinstance(feature_map, SplineMap) and splines is not None:
         pairs = None if splines.pairs is None else tuple((first, second) for first, second in splines.pairs)
-        places = [place for pair in pairs or () for place in pair]
+        places = [*splines.numbers, *(place for pair in pairs or () for place in pair)]
         if splines.numbers != tuple(sorted(set(splines.numbers))) or not len(pairs or ()) <= splines.slots <= PAIRS:
             raise ValueError("numbers or slots")
         if not all(0 <= place < feature_map.columns for place in places):

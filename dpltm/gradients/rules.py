@@ -51,8 +51,8 @@ def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> G
     bare = _WithoutHooks(call.module)
     parameters = {name: value for name, value in bare.named_parameters() if value.requires_grad}
     dtype = next(iter(parameters.values())).dtype
-    cotangents = {place: gradient.to(dtype) for place, gradient in call.arrived.items()}
-    arguments = tree_map_only(Tensor, partial(_in_precision, dtype=dtype), (call.inputs, call.keywords))
+    in_precision = partial(_in_precision, dtype=dtype)  # what is complex stays so
+    arguments, cotangents = tree_map_only(Tensor, in_precision, ((call.inputs, call.keywords), call.arrived))
     if any(value.ndim == 0 or len(value) != records for value in tensors_in((arguments, cotangents))):
         kind = type(call.module).__name__
         raise InputError(f"model: a {kind} saw or gave a tensor without one row a record in dimension 0; give it one")
@@ -101,6 +101,7 @@ def _vectorised(
     size = sum(value.numel() for value in parameters.values())
     axes = tree_map(lambda value: 0 if isinstance(value, Tensor) else None, arguments)
     mapped = vmap(function, in_dims=axes, randomness="error" if keys is None else "different")
+    own = [(part, dict(part._parameters)) for part in module.modules()]
     parts = []
     try:
         with warnings.catch_warnings():
@@ -111,6 +112,9 @@ def _vectorised(
     except Exception as error:  # whatever the module's own code raises
         what = f"a {type(module).__name__} one record at a time ({first_line(error)})"
         raise InputError(f"model: torch.func cannot take {what}; use modules with a rule of their own") from error
+    finally:
+        for part, values in own:  # in which torch leaves a record's, where a module has two names
+            part._parameters.update(values)
     return {name: torch.cat([part[name] for part in parts]).detach() for name in parts[0]}
 
 

@@ -329,9 +329,10 @@ def _check_functions(network: OwnNetwork, outputs: Tensor) -> None:
             varies = name == "score" and (_varies(function, outputs, labels) or states != states_of(function))
         except Exception as error:  # the user's own code
             raise CodeError(f"`{name}`: fails on {RECORDS} made-up records: {first_line(error)}") from error
-        if tuple(values.shape) != (RECORDS,):
+        shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        if shape != (RECORDS,):
             raise InputError(
-                f"`{name}`: gives {tuple(values.shape)} for outputs {tuple(outputs.shape)} and labels"
+                f"`{name}`: gives {shape} for outputs {tuple(outputs.shape)} and labels"
                 f" {tuple(labels.shape)} of {RECORDS} records; give one value a record (reduction='none')"
             )
         if name == "score" and not bool(((values >= 0) & (values <= 1)).all()):

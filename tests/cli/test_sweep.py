@@ -101,15 +101,15 @@ def test_the_papers_rule_chooses_before_a_set_is_carried_over(sweep: Callable[..
 
 
 def test_a_failed_member_leaves_a_hole(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
-    """Whether a map suits the records shows when it is made, in a member; what is mended fills the hole."""
-    broken = HEAD + DENSE + '[[arm]]\nname = "broken"\ntrain = { features = "wavelets" }\n'
+    """Whether an audit has room shows where the network is made, in a member; what is mended fills the hole."""
+    broken = HEAD + DENSE + '[[arm]]\nname = "broken"\ntrain = { audit = 100000 }\n'
     body = sweep(broken, code=1)
     assert (body["finished"], body["members"], body["arms"][0]["count"]) == (2, 4, 2)
     assert [hole["seed"] for hole in body["arms"][1]["missing"]] == [0, 1]
-    assert "takes signals, (steps, channels), of 32 steps" in body["arms"][1]["missing"][0]["why"]
+    assert "--audit: 100,000 canaries: ask for" in body["arms"][1]["missing"][0]["why"]
     assert body["arms"][1]["mean"] is None
     assert "HOLE" in (cwd / "r.sweep/results.md").read_text()
-    assert sweep(broken.replace('"wavelets"', '"unit"'))["finished"] == 4
+    assert sweep(broken.replace("audit = 100000", "lr = 0.5"))["finished"] == 4
 
 
 @pytest.mark.long

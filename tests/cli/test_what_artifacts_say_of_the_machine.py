@@ -61,7 +61,7 @@ tickets = "a"
 tune = {{ dataset = "digits", for-records = 400, lr = "1", epochs = "0.2", batch-size = "60" }}
 [[arm]]
 name = "broken"
-train = {{ features = "scatter:8" }}
+train = {{ audit = 100000 }}
 """
 
 

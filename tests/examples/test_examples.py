@@ -217,4 +217,4 @@ def test_activities_from_signals(data_home, tmp_path, capsys, monkeypatch):
 def test_a_recipe_of_one_stage_is_not_for_all_three(capsys):
     path = EXAMPLES / "har_at_0.2.toml"
     assert run(["run", "--config", str(path), "--dry-run"]) == 2
-    assert f"set it there, or take dpltm train --config {path}" in capsys.readouterr().err
+    assert f"is for its command: dpltm train --config {path}" in capsys.readouterr().err

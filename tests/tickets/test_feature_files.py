@@ -156,6 +156,12 @@ def test_hostile_values(there, kind, key):
         assert message in (NO_MAP, NO_MATCH) or message.startswith((f"{WHERE}: feature_map: ", f"x/{NAME}: ")), value
 
 
+@pytest.mark.parametrize("numbers", [[-1, 0], [0, 5], [0, 0], [2, 0]])
+def test_splines_of_what_is_no_column(there, numbers):
+    body = write_map(there, make_feature_map("splines:4", (5,), (0.0, 1.0)))
+    assert refused({**body, "splines": {**body["splines"], "numbers": numbers}}) == NO_MAP
+
+
 # --- Features on disk: made once and whole, private, and never taken for what they are not ---
 
 

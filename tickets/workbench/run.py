@@ -125,6 +125,10 @@ def read_stages(document: Mapping[str, Any], path: Path, options: RunRequest, ro
     with at(f"`config` {path}:"):
         if unknown := document.keys() - {"run", *STAGES}:
             raise InputError(f"unknown table or key {min(unknown)!r}; known: [run], [generate], [select], [train]")
+        if "generate" not in document:
+            raise InputError(
+                f"no table [generate]; a file of one stage is for its command: dpltm train `config` {path}"
+            )
         requests = {name: check_options(name, *start, DECIDED) for name, start in starts.items()}
         provenance = generation.check_options(requests["generate"])
         if not by_mechanism and provenance != "public":

@@ -233,6 +233,10 @@ ACCEPTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "custom function without parameters": (
         lambda: nn.Sequential(nn.Linear(3, 3), Applied(lambda _, x: Product.apply(x, x.new_ones(3))), nn.Linear(3, 2)), (3,)
     ),
+    "custom layer of two names": (
+        lambda: Applied(lambda s, x: s.b(s.a(x).tanh()) * s.g, a=(a := nn.Linear(3, 3)), b=a, g=nn.Parameter(torch.ones(3))),
+        (3,),
+    ),
     "positions": (learned_positions, (5, 2)),
     "causal": (lambda: Applied(causal, layer=encoder(dropout=0.0)), (5, 4)),
     **{
@@ -252,6 +256,14 @@ def test_what_keeps_records_apart_is_accepted_and_right(name):
     plan = right(build(), torch.randn(5, *shape))._plan
     if "steps" in name or name.startswith("custom"):
         assert not plan.by_torch_func
+
+
+@once
+@pytest.mark.filterwarnings("error")
+def test_complex_numbers_keep_both_parts():
+    spectrum = scaled(lambda x, scale: torch.fft.rfft(x) * scale, 4)
+    model = nn.Sequential(spectrum, Applied(lambda _, x: torch.fft.irfft(x)))
+    assert not right(model, torch.randn(5, 6), cross_entropy, torch.arange(5))._plan.by_torch_func
 
 
 def without_gradient(self: Applied, x: Tensor) -> Tensor:

@@ -470,6 +470,10 @@ def squares(outputs, labels):
             {"loss": lambda out, y: cross_entropy(out, y).mean()},
             "`loss`: gives () for outputs (8, 3) and labels (8,) of 8 records; give one value a record",
         ),
+        (
+            {"loss": lambda *_: 1.0},
+            "`loss`: gives float for outputs (8, 3) and labels (8,) of 8 records; give one value a record",
+        ),
         ({"loss": 3}, "`loss`: 3 is not a function"),
         ({"score": beyond}, "`score`: gives values outside [0, 1] for made-up records"),
         ({"freeze": ["*"]}, "`freeze`: every parameter is frozen"),

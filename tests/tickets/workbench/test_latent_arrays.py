@@ -65,7 +65,7 @@ def scheme() -> Scheme:
 REFUSED: dict[str, dict[str, Any]] = {
     "`label_epsilon`: 'x' is not what the response that sends the label may spend": {"label_epsilon": "x"},
     "`label_epsilon`: 'nan' is not": {"label_epsilon": "nan"},
-    "`label_epsilon`: None is not": {"label_epsilon": None},
+    "`label_epsilon` is missing": {"label_epsilon": None},
     "`alpha`: of bits; a codebook": {"protocol": "codebook", "alpha": 7.0, "label_epsilon": None},
     "`label_epsilon`: of bits; a codebook": {"protocol": "codebook"},
     "`format`: 'nonsense' is not a list of numbers separated by commas": {"format": "nonsense"},
