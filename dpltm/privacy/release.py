@@ -120,8 +120,8 @@ def price(release: Release[Any], book: Book) -> Account:
     account = book.account(release.lineage)
     drafts = (release.entry,)
     check_private(account, release.entry.part)
-    book.lacking(release.beside)  # which refuses declarations that a release on record stands against
-    check_moves(account + drafts)
+    beside = book.lacking(release.beside)  # which refuses declarations that a release on record stands against
+    check_moves(account + drafts + beside)
     account.check_budget(drafts)
     return account + drafts
 

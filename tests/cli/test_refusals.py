@@ -67,6 +67,7 @@ loop:                                 | privacy ledger loop
 --model:                              | {TEXTS} --model mlp:3
 --features:                           | {TEXTS} --model embed --features unit
 --schema: kind, bounds or values      | {MIXED} --schema draft.toml
+--dataset: d[0.0:0.5] was declared    | {MIXED} --test 0.5 --adjacency replace-one --delta 1e-3 --ledger new.jsonl
 --schema none.toml: no such file      | {FIND} --schema none.toml
 --private: nothing in this schema     | {FIND} --schema s.toml
 --private, --from-public:             | datasets schema d.csv --from-public --private 1
