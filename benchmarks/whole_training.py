@@ -125,7 +125,7 @@ def main() -> None:
         tickets = Path(folder) / "kmnist.tickets"
         subprocess.run(
             [tool[0], "generate", "--dataset", "kmnist-7k", "--provenance", "public", "--rounds", "7", "--iterations", "20",
-             "--quiet", "--out", str(tickets)], check=True,
+             "--quiet", "--out", str(tickets), "--ledger", f"{folder}/kmnist.ledger.jsonl"], check=True,
         )  # fmt: skip
         own = [sys.executable, __file__, "--epochs", str(given.epochs), "--only"]
         runs = {
