@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpltm.errors import DataError
 from dpltm.records.encode import as_days, as_number, bucket_of
 from dpltm.records.schema import Column
 
@@ -64,11 +65,14 @@ def as_column(cells: list[Any]) -> Any:
     """
     kinds = {_KINDS.get(cell, object) for cell in {*map(type, cells)} if cell.__name__ not in _HOLES}
     alike: tuple[set[type], ...] = {bool}, {int}, {int, float}, {str, float}
-    for taken, arrow in zip(alike, (pa.bool_(), pa.int64(), pa.float64(), pa.string()), strict=True):
-        with contextlib.suppress(pa.ArrowException, OverflowError):  # beyond 64 bits, or fractions beside words
-            if kinds <= taken:
-                return pa.array(cells, arrow, from_pandas=True)
-    return _as_texts(cells)
+    try:
+        for taken, arrow in zip(alike, (pa.bool_(), pa.int64(), pa.float64(), pa.string()), strict=True):
+            with contextlib.suppress(pa.ArrowException, OverflowError):  # beyond 64 bits, or fractions beside words
+                if kinds <= taken:
+                    return pa.array(cells, arrow, from_pandas=True)
+        return _as_texts(cells)
+    except UnicodeEncodeError:
+        raise DataError("a cell holds half of a surrogate pair, which is no text; write it anew") from None
 
 
 def _as_texts(cells: list[Any]) -> Any:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dpltm.errors import DataError
 from dpltm.records import load, tables
-from dpltm.records.cells import Cells
+from dpltm.records.cells import Cells, as_column
 from dpltm.records.encode import as_number
 from dpltm.records.schema import parse_schema
 from opened import arrays_of
@@ -217,6 +217,11 @@ def test_a_cell_of_a_frame_means_what_it_means_alone(place: int) -> None:
 
     for other in OBJECTS:
         assert read([OBJECTS[place], other]) == read([OBJECTS[place]]), other
+
+
+def test_half_of_a_surrogate_pair_is_no_text() -> None:
+    """Arrow's own error is none of ours."""
+    assert refused(as_column, ["a", "\ud800"]).startswith("a cell holds half of a surrogate pair")
 
 
 @pytest.mark.parametrize("kept", [pa.array([1.5, None, 2.0, None]), pa.array(["u", None, "v", "?"])])
