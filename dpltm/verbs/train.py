@@ -392,10 +392,15 @@ def _before_steps(settled: TrainingPlan, before: Planned) -> head.Before:
         noise = calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant).noise_multiplier
     if options.head == LEAST_SQUARES:
         return head.releases(dataset, settled.start.mask, mechanism, noise)
+    check_centre(dataset)
+    return {"mean": head.release("mean", mechanism, noise, options.centre or 0.0)}
+
+
+def check_centre(dataset: Dataset) -> None:
+    """Raise InputError unless the records are behind features of a fixed norm, whose mean can be released."""
     check_quantities(dataset, "`centre`")
     if dataset.feature_map is None:
         raise InputError(f"`centre`: {head.NEEDS_FEATURES}")
-    return {"mean": head.release("mean", mechanism, noise, options.centre or 0.0)}
 
 
 def _check_finite(before: Planned, delta: float) -> None:

@@ -23,7 +23,7 @@ from dpltm.features.feature_map import FeatureMap
 from dpltm.features.inputs import Services, take_over_map
 from dpltm.gone import instead
 from dpltm.local import latent as latent_options
-from dpltm.networks import Network, check_takes
+from dpltm.networks import Network, check_takes, model_spec
 from dpltm.networks.evaluation import check_no_target
 from dpltm.options import Options, resolve
 from dpltm.options.data import DataOptions, data_options
@@ -41,8 +41,7 @@ from dpltm.records.units import at_unit
 from dpltm.tickets.files import read_toml
 from dpltm.tickets.workbench import latent
 from dpltm.tickets.workbench.code import code_named, own_of
-from dpltm.training.artifacts import starting_point
-from dpltm.training.least_squares import NEEDS_FEATURES
+from dpltm.training.artifacts import default_network, in_front
 from dpltm.verbs import generate, select, train, transfer, tune
 
 Section = Mapping[str, Any]
@@ -555,14 +554,15 @@ def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: 
             raise InputError(f"`unit`: one ledger protects one {' or one '.join(sorted(units))}; make two recipes")
         train.sampling_of(request, dataset)
         if arm.tickets is None:
-            own = own_of(request.model, request) or request.model
-            _, behind = starting_point(own, dataset, request, dense=True)
+            network = own_of(request.model, request) or request.model
+            behind = in_front(network, dataset, request.features)
+            model_spec(network or default_network(behind), behind)
         else:
             spec, feature_map = made[arm.tickets]
             behind = take_over_map(dataset, feature_map, request.features, arm.tickets)
             check_takes(spec, behind, arm.tickets)
-        if request.centre is not None and behind.feature_map is None:
-            raise InputError(f"`centre`: {NEEDS_FEATURES}")
+        if request.centre is not None:
+            train.check_centre(behind)
         return ledger.part(dataset)
 
     with at(f"`config` {recipe.path}:"):
