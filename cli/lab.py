@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console as RichConsole
 
-from dpltm.audit import Attacked, audit
+from dpltm.audit import audit
 from dpltm.cli.console import answering
 from dpltm.cli.show import Cell, show_notes, show_pairs, show_privacy, show_table
 from dpltm.errors import ArtifactError, InputError
@@ -23,9 +23,7 @@ from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set
 from dpltm.tickets.workbench.latent import load_scheme
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.verbs.audit import audit_tickets, demo, local_bound
-
-MESSAGES = "likelihood ratios of messages of two records"
+from dpltm.verbs.audit import audit_scheme, audit_tickets, demo
 
 
 def attack(request: AuditRequest, progress: Progress) -> dict[str, Any]:
@@ -52,9 +50,7 @@ def _run(request: AuditRequest, target: str, progress: Progress) -> dict[str, An
 
 def _scheme(request: AuditRequest, target: str, _: Progress) -> dict[str, Any]:
     answer = load_scheme(Path(target)).answer
-    bound = local_bound(answer, request.messages, request.confidence, SecureSource())
-    facts = {"delta": 0.0, "method": MESSAGES, "canaries": None, "messages": request.messages}
-    return Attacked(target, answer.certified, answer.nominal, bound, facts).to_json()
+    return audit_scheme(target, answer, request.messages, request.confidence, SecureSource()).to_json()
 
 
 def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str, Any]:
