@@ -105,13 +105,12 @@ def generate(request: GenerateRequest, progress: Progress, *, own: bool = False)
 def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
     """Draw a winner from a set in a folder, which is marked with it, and remember it there; return the answer."""
     tickets = opened_set(request.set, request.model)
-    selection.check_scored(tickets, request)
+    selection.check_options(request, tickets)
     dry = {"dry_run": True} if request.dry_run else {}
     if request.rule == "smallest-within":
         winner = selection.select_public(tickets, request)
     else:
         ticket_set.last_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
-        selection.check_options(request)
         dataset = open_dataset(request)
         ledger = ledger_of(request.dataset, request, dataset.noun)
         draw = selection.plan(tickets, dataset, request, ledger, services(progress))
