@@ -44,7 +44,6 @@ from dpltm.verbs.train import plan as training_plan
 from dpltm.verbs.train import settle as settle_training
 
 _OF_ONE_LAYER = ("magnitude", "random", "dp-train")  # which prune one layer well whose weights begin at 0
-
 TABLE_ITERATIONS = 500  # of a round, behind `splines`: with more, weights of a few thousand records fit their chance
 MAJORITY = 0.8  # share of the most frequent class above which accuracies hardly differ, and ranks are measured
 
