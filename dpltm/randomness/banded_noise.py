@@ -43,9 +43,7 @@ from dpltm.errors import InputError
 
 MOST = 64  # bands, at most: each is a vector of float64 in memory and in checkpoints
 SLACK = 2.0**-11  # part of the sensitivity that is left for rounding
-
-_GRID = 2.0**20
-"""Coefficients are whole multiples of its inverse, so that last bits of a processor do not make another strategy."""
+_GRID = 2.0**20  # coefficients are whole multiples of its inverse, whatever the last bits of a processor
 
 
 def norm(strategy: tuple[float, ...]) -> float:
@@ -62,10 +60,8 @@ def check_noise(strategy: tuple[float, ...], steps: int, noise_multiplier: float
 
 
 def noise_of_sums(strategy: tuple[float, ...], steps: int) -> np.ndarray:
-    """Expected squares of the noise in sums of the first 1, ..., ``steps`` answers, ``(steps,)``, for std 1.
-
-    They are those of the rows of A C^-1, A the matrix of prefix sums.
-    """
+    """Expected squares of the noise in sums of the first 1, ..., ``steps`` answers, ``(steps,)`` for std 1: of the rows
+    of A C^-1, A the matrix of prefix sums."""
     return np.cumsum(_series(np.convolve(strategy, (1.0, -1.0)), np.eye(1, steps)[0]) ** 2)
 
 
@@ -103,12 +99,7 @@ def _series(denominator: ArrayLike, values: np.ndarray) -> np.ndarray:
 
 
 class BandedNoise:
-    """The noise in the last answers, as many as there are bands but one: secret, as the keys of noise are.
-
-    Args:
-        strategy: a_0 = 1, a_1, ...; at least two.
-        like: a sum, ``(live,)`` float64.
-    """
+    """The noise in the last answers, as many as there are bands but one, for sums ``like`` this: secret, as keys are."""
 
     def __init__(self, strategy: tuple[float, ...], like: Tensor) -> None:
         self._strategy = strategy

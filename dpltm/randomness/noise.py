@@ -8,6 +8,7 @@ for: two noisy sums of one step would be two releases. So one key of 256 bits, w
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import math
@@ -49,11 +50,7 @@ SHORT = 2**12
 
 
 class OneProcess:
-    """A source with a state, which stays in the process and the object that it began in.
-
-    Guarantees:
-        A forked process, a copy and a pickle get no bytes: they would be the same once more. Work goes on by the state.
-    """
+    """A source with a state: a forked process, a copy and a pickle get no bytes, which would be the same once more."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -105,15 +102,13 @@ def drawn_so_far(like: Tensor | None = None) -> list[object]:
     return [*(state.numpy().tobytes() for state in (torch.get_rng_state(), *on_device)), words, random.getstate()]
 
 
-MIN_EPSILON = 1e-6
-"""Least epsilon of one noisy count: noise of a million records; the grid of uniform draws, 2^-52, is far finer."""
+MIN_EPSILON = 1e-6  # least of one noisy count: noise of a million records; the grid of uniform draws is far finer
 
 
 def two_sided_geometric(source: RandomSource, epsilon: float) -> int:
     """One whole number k with probability proportional to e^(-epsilon |k|): epsilon-DP for a count that changes by one.
 
-    The difference of two geometric draws (Ghosh, Roughgarden, Sundararajan 2009). A guarantee of real arithmetic: chances
-    below about 2^-52 are not met.
+    The difference of two geometric draws (Ghosh, Roughgarden, Sundararajan 2009); chances below about 2^-52 are not met.
     """
     if not epsilon >= MIN_EPSILON:
         raise InputError(f"Expected epsilon={epsilon} >= {MIN_EPSILON:g}")
@@ -194,13 +189,11 @@ def _log_and_tan(first: np.ndarray, second: np.ndarray) -> None:
 
 KEY = 32
 
-AES, SHAKE, SFC = "aes-256-ctr", "shake-256", "sfc64"
-"""Names of generators: the first two of ``KeyedSource``, the last of ``FastSource``."""
-
+AES, SHAKE, SFC = "aes-256-ctr", "shake-256", "sfc64"  # the first two are of ``KeyedSource``
 _AT_ONCE = 2**30  # bytes in one call of OpenSSL, which counts them with 31 bits
 
 _VECTOR = (bytes(range(32)), bytes(0x11 * digit for digit in range(16)), "8ea2b7ca516745bfeafc49904b496089")
-"""FIPS 197, appendix C.3: a key, a block, and its encryption by AES-256."""
+"""A key, a block, and its encryption by AES-256 (FIPS 197, appendix C.3)."""
 
 
 def fresh_key() -> bytes:
@@ -258,46 +251,38 @@ ResumableSource = FastSource | KeyedSource
 
 @cache
 def _aes() -> Callable[[bytes, int], bytearray] | None:
-    """The AES of the OpenSSL that Python itself was built with; None where it is out of reach, or wrong."""
+    """AES-256 in counter mode, of the OpenSSL that Python itself was built with; None where it is out of reach, or wrong."""
+    pointer, text, number, typed = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.CFUNCTYPE
     try:
         import _ssl
 
-        aes = _Aes(ctypes.CDLL(getattr(_ssl, "__file__", None)))
-        key, block, expected = _VECTOR
-        right = aes.stream(key, 16, block).hex() == expected
-    except (ImportError, OSError, AttributeError, MemoryError):
-        return None
-    return aes.stream if right else None
-
-
-class _Aes:
-    """AES-256 in counter mode, by functions of OpenSSL 1.1 and later."""
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
-        typed = ctypes.CFUNCTYPE
-        self._new = typed(pointer)(("EVP_CIPHER_CTX_new", library))
-        self._free = typed(None, pointer)(("EVP_CIPHER_CTX_free", library))
-        self._cipher = typed(pointer)(("EVP_aes_256_ctr", library))
-        self._begin = typed(number, pointer, pointer, pointer, text, text)(("EVP_EncryptInit_ex", library))
+        library = ctypes.CDLL(getattr(_ssl, "__file__", None))
+        new, cipher = (typed(pointer)((name, library)) for name in ("EVP_CIPHER_CTX_new", "EVP_aes_256_ctr"))
+        free = typed(None, pointer)(("EVP_CIPHER_CTX_free", library))
+        begin = typed(number, pointer, pointer, pointer, text, text)(("EVP_EncryptInit_ex", library))
         update = typed(number, pointer, pointer, ctypes.POINTER(number), pointer, number)
-        self._encrypt = update(("EVP_EncryptUpdate", library))
+        encrypt = update(("EVP_EncryptUpdate", library))
+    except (ImportError, OSError, AttributeError):
+        return None
 
-    def stream(self, key: bytes, count: int, block: bytes = bytes(16)) -> bytearray:
+    def stream(key: bytes, count: int, block: bytes = bytes(16)) -> bytearray:
         """``count`` bytes of key stream; the counter begins at ``block``: no key is used twice."""
-        stream = bytearray(count)
-        done = ctypes.c_int()
-        context = self._new()
+        data, done, context = bytearray(count), number(), new()
         if not context:
             raise MemoryError
         try:
-            if self._begin(context, self._cipher(), None, key, block) != 1:
+            if begin(context, cipher(), None, key, block) != 1:
                 raise MemoryError
-            place = ctypes.addressof((ctypes.c_char * count).from_buffer(stream))
+            place = ctypes.addressof((ctypes.c_char * count).from_buffer(data))
             for start in range(0, count, _AT_ONCE):  # zeros, in place
                 part = place + start
-                if self._encrypt(context, part, ctypes.byref(done), part, min(_AT_ONCE, count - start)) != 1:
+                if encrypt(context, part, ctypes.byref(done), part, min(_AT_ONCE, count - start)) != 1:
                     raise MemoryError
         finally:
-            self._free(context)  # which wipes the key
-        return stream
+            free(context)  # which wipes the key
+        return data
+
+    key, block, expected = _VECTOR
+    with contextlib.suppress(MemoryError):
+        return stream if stream(key, 16, block).hex() == expected else None
+    return None

@@ -117,10 +117,7 @@ def in_chunks(source: RandomSource, index: np.ndarray, chunks: int) -> tuple[np.
 
 
 def record_keys(source: RandomSource, records: int) -> np.ndarray:
-    """A key for each of the records at hand, ``(records,)`` int64: what a network draws for it in a step follows from it.
-
-    Guarantees:
-        Keys are independent and uniform, as far as a key stream of 256 bits of ``source`` is; each is of its place alone.
-    """
+    """A key for each of the records at hand, ``(records,)`` int64, by its place: independent and uniform, as far as a key
+    stream of 256 bits of ``source`` is. What a network draws for it in a step follows from it."""
     stream = KeyedSource(bytes(source.random_bytes(KEY))).random_bytes(8 * records)
     return np.frombuffer(stream, dtype=np.int64)
