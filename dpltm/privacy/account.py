@@ -179,8 +179,7 @@ class Account:
         return float(max(prices))
 
     def filter_epsilon(self, delta: float) -> float:
-        """Return the figure of Renyi filters, which holds for mechanisms and parts that were chosen after looking at
-        answers, too (``accountant.filter_epsilon``)."""
+        """Return the figure of Renyi filters (``accountant.filter_epsilon``), of parts that answers chose, too."""
         return max(float(_FILTER(self.mechanisms(piece), delta)) for piece in self.pieces)
 
     def profiles(self) -> list[Profile]:
@@ -271,8 +270,7 @@ class Planned:
 
 NOTHING = Planned()  # nothing was released before
 
-_DECLARED = {"public": "public", "excluded": "apart from the people that are protected (a test split)"}
-"""Declarations, in words: the records cannot be private as well."""
+_DECLARED = {"public": "public", "excluded": "apart from the people that are protected (a test split)"}  # not private
 
 
 def check_private(account: Account, part: Part) -> None:

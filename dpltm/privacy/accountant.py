@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from scipy.special import betainc
@@ -24,9 +24,7 @@ from dpltm.privacy.random_allocation import LEAST_NOISE, AllocationLoss
 
 MIN_NOISE = 1e-3  # below this noise multiplier one step costs an epsilon of half a million; it is reported as infinite
 
-MAX_NOISE, MIN_RATE, MIN_PURE = 1e6, 1e-12, 1e-9
-"""More noise, a lower rate or a smaller epsilon than these counts as these: a little more than it costs."""
-
+MAX_NOISE, MIN_RATE, MIN_PURE = 1e6, 1e-12, 1e-9  # what is beyond these counts as these: a little more than it costs
 MAX_PURE = 500.0  # beyond this a pure epsilon is added as it is, since e^epsilon would soon leave float64
 
 
@@ -47,10 +45,6 @@ class Composition:
     delta: float
 
     @property
-    def empty(self) -> bool:
-        return not self.losses and not self.draw
-
-    @property
     def pure_epsilon(self) -> float:
         """Epsilon of the losses and the draw at delta 0, infinite where they have none: basic composition."""
         if any(getattr(loss, "delta", 0.0) for loss in self.losses):
@@ -59,22 +53,21 @@ class Composition:
 
 
 def compose(mechanisms: Iterable[kinds.Mechanism]) -> Composition:
-    """Return what mechanisms that all ran on the same records amount to, in whatever order; InputError if one is
-    unknown, or they are stated for different relations."""
+    """Return what mechanisms that ran on the same records amount to; InputError for an unknown one, or two relations."""
     mechanisms = tuple(mechanisms)
     _check_common_relation(mechanisms)
     losses: Counter[privacy_loss.PrivacyLoss] = Counter()
     draws: list[float] = []
     precision = plain = failing = rho = 0.0  # precision of Gaussians: together they are one, of noise precision^(-1/2)
 
-    def add(epsilon: float, loss: Callable[[float], privacy_loss.PrivacyLoss], delta: float = 0.0) -> None:
-        """Add the ``loss`` at a pure epsilon, which holds but for a chance of ``delta``; beyond ``MAX_PURE`` as it is."""
+    def add(loss: privacy_loss.BoundedLoss) -> None:
+        """Add a loss; beyond ``MAX_PURE`` its epsilon counts as it is."""
         nonlocal plain, failing
-        large = epsilon > MAX_PURE
-        plain += epsilon if large else 0.0
+        large, delta = loss.epsilon > MAX_PURE, getattr(loss, "delta", 0.0)
+        plain += loss.epsilon if large else 0.0
         failing += delta
         if delta or not large:
-            losses[loss(MIN_PURE if large else max(epsilon, MIN_PURE))] += 1
+            losses[replace(loss, epsilon=MIN_PURE if large else max(loss.epsilon, MIN_PURE))] += 1
 
     for mechanism in mechanisms:
         if is_unprotected(mechanism):
@@ -91,11 +84,13 @@ def compose(mechanisms: Iterable[kinds.Mechanism]) -> Composition:
             case kinds.NoisySgd() if type(mechanism) in (kinds.NoisySgd, kinds.BandedSgd, kinds.TruncatedSgd):
                 if isinstance(mechanism, kinds.TruncatedSgd) and (chance := truncation_chance(mechanism)):
                     # beside its steps, which are priced as those of Poisson sampling
-                    add(MIN_PURE, partial(privacy_loss.GuaranteeLoss, delta=chance), chance)
-                if mechanism.sampling_rate == 1:
-                    precision += mechanism.compositions / min(mechanism.noise_multiplier, MAX_NOISE) ** 2
+                    add(privacy_loss.GuaranteeLoss(MIN_PURE, chance))
+                noise, rate = min(mechanism.noise_multiplier, MAX_NOISE), max(mechanism.sampling_rate, MIN_RATE)
+                if rate == 1:
+                    precision += mechanism.compositions / noise**2
                 else:
-                    losses[_sampled(mechanism)] += mechanism.compositions
+                    replace_one = mechanism.adjacency == "replace-one"
+                    losses[privacy_loss.SampledGaussianLoss(noise, rate, replace_one)] += mechanism.compositions
             case kinds.GaussianRelease():
                 precision += min(mechanism.noise_multiplier, MAX_NOISE) ** -2
             case kinds.PrivateSearch():
@@ -104,19 +99,19 @@ def compose(mechanisms: Iterable[kinds.Mechanism]) -> Composition:
             case kinds.Selection(draw="exponential", adaptive=False) if mechanism.certified_epsilon <= MAX_PURE:
                 draws.append(max(mechanism.certified_epsilon, MIN_PURE))
             case kinds.Selection(draw="exponential"):
-                add(mechanism.certified_epsilon, privacy_loss.BoundedRangeLoss)
+                add(privacy_loss.BoundedRangeLoss(mechanism.certified_epsilon))
             case kinds.Selection():
-                add(mechanism.certified_epsilon, privacy_loss.GuaranteeLoss)
+                add(privacy_loss.GuaranteeLoss(mechanism.certified_epsilon))
             case kinds.LaplaceRelease():
-                add(mechanism.sensitivity / mechanism.scale, privacy_loss.LaplaceLoss)
+                add(privacy_loss.LaplaceLoss(mechanism.sensitivity / mechanism.scale))
             case kinds.RandomizedResponse():
-                add(mechanism.epsilon, partial(privacy_loss.RandomizedResponseLoss, categories=mechanism.categories))
+                add(privacy_loss.RandomizedResponseLoss(mechanism.epsilon, categories=mechanism.categories))
             case kinds.DiscreteGaussianRelease():
                 losses[privacy_loss.DiscreteGaussianLoss(mechanism.deviation, mechanism.sensitivity)] += 1
             case kinds.Zcdp():
                 rho += mechanism.rho
-            case kinds.Guarantee(delta=delta):
-                add(mechanism.epsilon, partial(privacy_loss.GuaranteeLoss, delta=delta), delta)
+            case kinds.Guarantee():
+                add(privacy_loss.GuaranteeLoss(mechanism.epsilon, mechanism.delta))
             case _:
                 raise InputError(f"the accountant does not know the mechanism {type(mechanism).__name__}")
     if precision:
@@ -189,11 +184,6 @@ def _losses_of_try(training: kinds.NoisySgd, score_noise: float) -> tuple[tuple[
     return tuple(composition.losses.items())
 
 
-def _sampled(mechanism: kinds.NoisySgd) -> privacy_loss.SampledGaussianLoss:
-    noise, rate = min(mechanism.noise_multiplier, MAX_NOISE), max(mechanism.sampling_rate, MIN_RATE)
-    return privacy_loss.SampledGaussianLoss(noise, rate, mechanism.adjacency == "replace-one")
-
-
 def bounded_epsilon(loss: privacy_loss.PrivacyLoss) -> float:
     """Epsilon at the delta that the mechanism itself may fail with, infinite for Gaussians."""
     return loss.epsilon if isinstance(loss, privacy_loss.BoundedLoss) else math.inf
@@ -243,7 +233,7 @@ def _price(
     mechanisms: tuple[kinds.Mechanism, ...], delta: float, accountant: Accountant, resolution: Resolution
 ) -> float:
     composition = compose(mechanisms)
-    if composition.empty:
+    if not (composition.losses or composition.draw):
         return composition.plain
     value = accountant.function(composition, delta, resolution)
     if not (isinstance(value, (int, float)) and value >= 0):  # false for NaN
@@ -277,9 +267,7 @@ def by_renyi(
     return renyi.best_epsilon(_divergence(composition), remaining, convert) if remaining > 0 else math.inf
 
 
-by_moments = partial(by_renyi, convert=renyi.classical_epsilon)
-"""``ma``: as :func:`by_renyi`, converted as the moments accountant does."""
-
+by_moments = partial(by_renyi, convert=renyi.classical_epsilon)  # ``ma``
 
 FILTER_ORDERS = ((1.0, 1 / 4), (1 / 12, 1 / 16), (1 / 4, 1 / 16), (4.0, 1 / 16), (16.0, 1 / 16))
 """Orders of a Renyi filter, (order - 1) / ln(1 / delta), and the part of delta of each; no release may move them."""
@@ -295,7 +283,7 @@ def filter_epsilon(mechanisms: Iterable[kinds.Mechanism], delta: float) -> float
     composition = compose(mechanisms)
     if composition.delta > delta / 2:
         return math.inf
-    if composition.empty:
+    if not (composition.losses or composition.draw):
         return composition.plain
     divergence = _divergence(composition)
     figures = list[float]()

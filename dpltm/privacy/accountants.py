@@ -61,13 +61,8 @@ ACCOUNTANTS = Registry[Accountant]("accountant", (
     Accountant("clt", False, "nominal: central limit theorem", "GDP central limit theorem",
                Deferred("dpltm.privacy.accountant:by_central_limit")),
 ))  # fmt: skip
-"""All accountants by name, in the order in which they are shown."""
-
-CERTIFIED = ACCOUNTANTS.names(lambda accountant: accountant.certifies)
-"""Names of accountants whose figure may be promised, tightest first."""
-
-DEFAULT = "pld"
-"""The accountant of every certified figure, unless another is asked for."""
+CERTIFIED = ACCOUNTANTS.names(lambda accountant: accountant.certifies)  # whose figure may be promised, tightest first
+DEFAULT = "pld"  # of every certified figure, unless another is asked for
 
 
 def check_certifies(name: str) -> None:

@@ -21,7 +21,6 @@ from dpltm.errors import ArtifactError, DpltmError, InputError
 
 AGAIN = "begin again without it: `fresh`, or remove it"
 OTHERWISE = f"repeat the same command to go on, choose another `out`, or {AGAIN} (what was spent stays spent)"
-"""Answers to a refused checkpoint, and to other work than was begun."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Storage for the checkpoints of one piece of work, for one process: here none, since the work ends with its process.
-
-    ``latest`` is the checkpoint to resume from; None to begin.
-    """
+    """Storage for the checkpoints of one piece of work, here none; ``latest`` is that to resume from, None to begin."""
 
     def __init__(self, latest: Checkpoint | None = None) -> None:
         self.latest = latest

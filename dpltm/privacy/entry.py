@@ -203,8 +203,7 @@ class Head:
 class Lineage:
     """Everything that a value depends on: entries by id, and the heads of the ledgers that paid.
 
-    Guarantees:
-        The union of two is associative, commutative up to order, and idempotent.
+    The union of two is associative, commutative up to order, and idempotent.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -275,8 +274,7 @@ class Secret:
 
 
 def union(*groups: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Return the entries of all groups, each id once, in order of first appearance; ArtifactError for two contents, or
-    for steps that were handed out twice."""
+    """Return the entries of all groups, each id once; ArtifactError for two contents, or steps handed out twice."""
     by_id: dict[Id, Entry] = {}
     blocks: dict[str, Id] = {}
     for group in groups:
@@ -351,8 +349,7 @@ def to_json(value: Any) -> Any:
 
 
 def entry_from_json(body: object, where: str = "entry") -> Entry:
-    """Return the entry that :func:`to_json` wrote; ArtifactError, which begins with ``where``, for unknown or missing
-    fields, wrong types or values."""
+    """Return the entry that :func:`to_json` wrote; else ArtifactError, which begins with ``where``."""
     return value_from_json(Entry, body, where)
 
 

@@ -103,8 +103,7 @@ class Book:
         return next((entry for entry in self.entries if _alike(entry, draft)), None)
 
     def lacking(self, drafts: Iterable[Entry]) -> list[Entry]:
-        """Return the releases among some drafts, and the declarations that it lacks, once each; InputError where a
-        release stands against a declaration."""
+        """Return releases among drafts, and declarations that it lacks; InputError if a release stands against it."""
         lacking = list[Entry]()
         account = self.account()
         for draft in drafts:
@@ -122,8 +121,7 @@ class Book:
         return Lineage(entries, (self.head,)) if entries else NO_LINEAGE
 
     def adding(self, drafts: Iterable[Entry], ids: Iterable[Id]) -> Book:
-        """Return it with drafts added, one of ``ids`` each; ArtifactError for an id on record, or what cannot be read
-        again."""
+        """Return it with drafts added, one of ``ids`` each; ArtifactError for an id on record, or what none could read."""
         entries, digests = list(self.entries), list(self.digests)
         for draft, id in zip(drafts, ids, strict=True):
             population = draft.population if draft.kind == "apart" else self.population

@@ -35,8 +35,7 @@ MAX_SETTINGS, MIN_GAMMA = 10**4, 1e-9  # of a search; the least gamma is 50 mill
 
 Ranges = Mapping[str, tuple[float, float]]
 MAX_FLOAT = sys.float_info.max
-POSITIVE = math.ulp(0.0), MAX_FLOAT
-"""Range of numbers above 0, and of no more than the largest float."""
+POSITIVE = math.ulp(0.0), MAX_FLOAT  # finite numbers above 0
 
 
 @dataclass(frozen=True)
@@ -106,13 +105,6 @@ class NoisySgd(Mechanism):
         return self.noise_multiplier * self.sensitivity
 
     @property
-    def nominal_noise_multiplier(self) -> float:
-        """Noise standard deviation over the claimed bound; the certified multiplier where there is no such claim."""
-        if self.nominal_sensitivity is None:
-            return self.noise_multiplier
-        return self.noise_multiplier * self.sensitivity / self.nominal_sensitivity
-
-    @property
     def compositions(self) -> int:
         """Steps that one record can enter: it costs as many sampled Gaussian releases."""
         return self.steps
@@ -167,10 +159,8 @@ class AllocatedSgd(NoisySgd):
 
 @dataclass(frozen=True)
 class TruncatedSgd(NoisySgd):
-    """A training whose steps take ``truncated_batch_size`` records at most of those whose coins fell, drawn at random.
-
-    ``most_records`` is a public bound on the number of records, the added one included; it decides the price.
-    """
+    """A training whose steps take ``truncated_batch_size`` records at most of those whose coins fell, drawn at random; of
+    old ledgers. ``most_records``, a public bound on the number of records, the added one included, decides the price."""
 
     truncated_batch_size: int = field(kw_only=True)
     most_records: int = field(kw_only=True)
@@ -226,11 +216,8 @@ class LaplaceRelease(Mechanism):
 
 @dataclass(frozen=True)
 class RandomizedResponse(Mechanism):
-    """Every record's value in one of k ``categories``, each replaced at random with a known chance.
-
-    ``epsilon`` is the log of how much likelier the true category is than any other. A record's presence shows, so the
-    relation is replace-one.
-    """
+    """Every record's value in one of k ``categories``, each replaced at random: the true one is e^``epsilon`` as likely as
+    any other. A record's presence shows, so the relation is replace-one."""
 
     adjacency: Adjacency = field(default="replace-one", kw_only=True)
     epsilon: float
@@ -261,8 +248,7 @@ class DiscreteGaussianRelease(Mechanism):
 
 @dataclass(frozen=True)
 class Zcdp(Mechanism):
-    """Anything that is known to be ``rho``-zCDP: Renyi divergences of at most rho times every order (Bun, Steinke 2016);
-    of old ledgers."""
+    """Anything ``rho``-zCDP: Renyi divergences of at most rho times every order (Bun, Steinke 2016); of old ledgers."""
 
     rho: float
     ranges: ClassVar[Ranges] = {"rho": POSITIVE}
@@ -342,14 +328,12 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
             return replace(mechanism, adjacency="replace-one", trainings=trainings, score_noise=noise)  # type: ignore[arg-type]
         case Selection():
             return replace(mechanism, certified_epsilon=2 * mechanism.certified_epsilon)
-        case LaplaceRelease():
-            return replace(mechanism, sensitivity=_twice(mechanism.sensitivity))
-        case DiscreteGaussianRelease():
-            return replace(mechanism, sensitivity=2 * mechanism.sensitivity)
+        case LaplaceRelease() | DiscreteGaussianRelease():
+            return replace(mechanism, sensitivity=_twice(mechanism.sensitivity))  # type: ignore[arg-type]  # int stays
         case Zcdp():
             return replace(mechanism, rho=_twice(_twice(mechanism.rho)))
         case Guarantee():
-            growth = math.exp(mechanism.epsilon) if mechanism.epsilon < MAX_EXPONENT else math.inf
+            growth = math.exp(mechanism.epsilon) if mechanism.epsilon < 700 else math.inf  # e^x leaves float64
             failing = mechanism.delta and (1 + growth) * mechanism.delta
             if failing >= 1:
                 return Unprotected(adjacency=mechanism.adjacency)
@@ -367,6 +351,3 @@ def _twice(value: float) -> float:
 def _half(value: float) -> float:
     """Halve without becoming 0: a value that small costs the most there is either way."""
     return value / 2 or value
-
-
-MAX_EXPONENT = 700.0  # beyond this e^x leaves float64

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpltm.privacy.accountants import FINE, Resolution
-from dpltm.privacy.privacy_loss import MAX_EXPONENT, TAILS, BoundedRangeLoss, LossDistribution, PrivacyLoss
+from dpltm.privacy.privacy_loss import MAX_EXPONENT, TAILS, BoundedRangeLoss, LossDistribution, Pair, PrivacyLoss
 
 MAX_WIDTH = 50.0  # a grid of losses this wide says nothing any more
 
@@ -37,8 +37,7 @@ NEGLIGIBLE = 1e4  # where delta is this many times the rounding, it is not worth
 LEAST_TILT = 2.0**-8  # the least tilt that is tried
 MAX_LOSS = 700.0  # beyond this e^loss leaves float64
 
-DRAW_PARTS, DRAW_TABLE = 4096, 2e5
-"""Parts that the losses of a draw are divided into, and how many parts the epsilons asked for may span."""
+DRAW_PARTS, DRAW_TABLE = 4096, 2e5  # parts of the losses of a draw; parts that the epsilons asked for may span
 
 
 class Losses:
@@ -74,8 +73,7 @@ class Losses:
         return self._rounding * np.exp(np.clip(self._log_scale - self._tilt * epsilons, -MAX_LOSS, MAX_LOSS))
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 at ``delta``; infinite if the chance of an infinite loss is that large, or arithmetic
-        resolves no such delta."""
+        """The least epsilon >= 0 at ``delta``; infinite if an infinite loss is that likely, or no such delta is resolved."""
         place = bisect.bisect_left(range(self._count), -delta, key=lambda place: -self._at_loss(place))
         if place == self._count and self._at_loss(place) > delta:
             return math.inf
@@ -156,11 +154,8 @@ class _Draw:
 def compose(
     losses: Mapping[PrivacyLoss, int], draw: float = 0.0, resolution: Resolution = FINE, delta: float = 1.0
 ) -> Profile | None:
-    """The profile of all ``losses`` together, in any order, adaptively, and of ``draw`` (0: none) before them.
-
-    None where no grid of bearable size resolves them. An upper bound everywhere, tilted where it takes that to be tight at
-    ``delta``.
-    """
+    """The profile of all ``losses`` together, adaptively, and of ``draw`` (0: none) before them: an upper bound,
+    tilted where it takes that to be tight at ``delta``; None where no grid of bearable size resolves them."""
     counts = tuple(sorted(losses.items(), key=repr))
     profile = _compose(counts, draw, resolution)
     if profile is None or not losses or delta >= NEGLIGIBLE * (rounding := _rounding(counts)):
@@ -182,7 +177,7 @@ def _compose(
     width, coarse = _width(dict(counts), resolution)
     if width > MAX_WIDTH:
         return None
-    directions = max((len(loss.pld(width)) for loss, _ in counts), default=0)
+    directions = max((len(_pair(loss, width)) for loss, _ in counts), default=0)
     body = []
     for place, tilt in enumerate(tilts[:directions]):
         parts = [_repeated(loss, count, width, place, tilt) for loss, count in counts]
@@ -203,8 +198,12 @@ def _repeated(loss: PrivacyLoss, count: int, width: float, place: int, tilt: flo
 
 
 @functools.lru_cache(maxsize=32)
+def _pair(loss: PrivacyLoss, width: float) -> Pair:
+    return loss.pld(width)
+
+
 def _single(loss: PrivacyLoss, width: float, place: int) -> LossDistribution:
-    pair = loss.pld(width)
+    pair = _pair(loss, width)
     return pair[min(place, len(pair) - 1)]
 
 

@@ -15,11 +15,10 @@ one, whichever neighbours are compared. So is that of a sum of independent ones 
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -30,8 +29,7 @@ from dpltm.privacy import renyi
 
 Way = Literal["removed", "added", "replaced"]
 
-_OUTSIDE = -float(ndtri(0.5 * math.exp(-50)))
-"""Deviations beyond which a normal number is with a chance of e^-50, either way."""
+_OUTSIDE = -float(ndtri(0.5 * math.exp(-50)))  # deviations that a normal number is beyond with a chance of e^-50
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,6 @@ def _apart(losses: np.ndarray, sampling_rate: float, variance: float) -> np.ndar
 
 TAILS = 1e-15  # most chance of a sum of like losses that is left out at both ends; ``pld`` adds it to delta
 MAX_EXPONENT = 600.0  # largest tilt times a loss, either way: e^600 is far within float64
-
 LARGEST_ORDER = 64.0  # of Chernoff bounds on these tails, for losses that spread over 1: far within float64
 
 
@@ -282,7 +279,7 @@ class GaussianLoss(PrivacyLoss):
         return 1 / self.noise_multiplier
 
     def pld(self, width: float) -> Pair:
-        return _gaussian_pld(self.noise_multiplier, 1.0, False, width)
+        return SampledGaussianLoss(self.noise_multiplier, 1.0, False).pld(width)
 
     def renyi(self, order: float) -> float:
         return order / (2 * self.noise_multiplier**2)
@@ -311,27 +308,21 @@ class SampledGaussianLoss(GaussianLoss):
 
     @property
     def scale(self) -> float:
-        # The deviation of one step's loss: rounding to a grid of width h adds about h^2/4 to its variance.
         chi_square = math.expm1(min(self.noise_multiplier**-2, 500.0))
         return min(self.sampling_rate * math.sqrt(chi_square), 1 / self.noise_multiplier)
 
     def pld(self, width: float) -> Pair:
-        return _gaussian_pld(self.noise_multiplier, self.sampling_rate, self.replace_one, width)
+        def of(way: Way) -> LossDistribution:
+            profile = GaussianProfile(self.noise_multiplier, self.sampling_rate, way)
+            low, high = profile.range
+            return connected(profile.deltas, width, math.floor(low / width), math.ceil(high / width))
+
+        if self.replace_one:
+            return (of("replaced"),)
+        return (of("removed"), of("added")) if self.sampling_rate < 1 else (of("removed"),)
 
     def renyi(self, order: float) -> float:
         return renyi.sampled_gaussian(self.noise_multiplier, self.sampling_rate, order, replace_one=self.replace_one)
-
-
-@functools.lru_cache(maxsize=32)
-def _gaussian_pld(noise_multiplier: float, sampling_rate: float, replace_one: bool, width: float) -> Pair:
-    def of(way: Way) -> LossDistribution:
-        profile = GaussianProfile(noise_multiplier, sampling_rate, way)
-        low, high = profile.range
-        return connected(profile.deltas, width, math.floor(low / width), math.ceil(high / width))
-
-    if replace_one:
-        return (of("replaced"),)
-    return (of("removed"), of("added")) if sampling_rate < 1 else (of("removed"),)
 
 
 class SymmetricLoss(PrivacyLoss):
@@ -369,14 +360,6 @@ class BoundedLoss(SymmetricLoss):
     def scale(self) -> float:
         return self.epsilon / self.scales
 
-    def _rounded_up(self, width: float, others: int, failing: float = 0.0) -> Pair:
-        """Of an answer that is e^epsilon as likely, one that is as much less, and ``others`` that are as likely."""
-        last, first = (math.ceil(end * self.epsilon / width) for end in (1, -1))
-        chances = np.zeros(last - first + 1)
-        rare = math.exp(-self.epsilon)
-        np.add.at(chances, [last - first, -first, 0], [1.0, others * rare, rare])
-        return (LossDistribution(width, first, chances * (1 - failing) / (1 + (others + 1) * rare), failing),)
-
 
 @dataclass(frozen=True)
 class LaplaceLoss(BoundedLoss):
@@ -394,31 +377,31 @@ class LaplaceLoss(BoundedLoss):
 
 
 @dataclass(frozen=True)
-class RandomizedResponseLoss(BoundedLoss):
-    """k-ary randomised response, replace-one: the true answer is e^epsilon as likely as any other."""
+class GuaranteeLoss(BoundedLoss):
+    """Anything known to be (epsilon, delta)-DP, and nothing else about it: at worst everything shows with chance delta, and
+    else randomised response of two categories (Kairouz, Oh, Viswanath 2015)."""
 
-    categories: int
+    delta: float = 0.0
+    categories: ClassVar[int] = 2
 
     def pld(self, width: float) -> Pair:
-        return self._rounded_up(width, self.categories - 2)
+        """Of an answer that is e^epsilon as likely, one that is as much less, and all others, which are as likely."""
+        last, first = (math.ceil(end * self.epsilon / width) for end in (1, -1))
+        chances = np.zeros(last - first + 1)
+        rare, others = math.exp(-self.epsilon), self.categories - 2
+        np.add.at(chances, [last - first, -first, 0], [1.0, others * rare, rare])
+        return (LossDistribution(width, first, chances * (1 - self.delta) / (1 + (others + 1) * rare), self.delta),)
 
     def renyi(self, order: float) -> float:
+        """Divergence outside a chance of ``delta``, which the accountant subtracts from the asked delta."""
         return renyi.randomized_response(self.epsilon, self.categories, order)
 
 
 @dataclass(frozen=True)
-class GuaranteeLoss(BoundedLoss):
-    """Anything known to be (epsilon, delta)-DP, and nothing else about it; delta 0 is pure DP."""
+class RandomizedResponseLoss(GuaranteeLoss):
+    """k-ary randomised response, replace-one: the true answer is e^epsilon as likely as any other."""
 
-    delta: float = 0.0
-
-    def pld(self, width: float) -> Pair:
-        """At worst everything shows with chance delta, and else a biased coin (Kairouz, Oh, Viswanath 2015)."""
-        return self._rounded_up(width, 0, self.delta)
-
-    def renyi(self, order: float) -> float:
-        """Divergence outside a chance of ``delta``, which the accountant subtracts from the asked delta."""
-        return renyi.randomized_response(self.epsilon, 2, order)
+    categories: int = field(kw_only=True)  # type: ignore[misc]
 
 
 @dataclass(frozen=True)

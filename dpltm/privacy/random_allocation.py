@@ -28,8 +28,7 @@ from dpltm.privacy.privacy_loss import GaussianLoss, LossDistribution, Pair
 
 LEAST_NOISE = 0.2  # with less e^l leaves what is computed with, and a record's step counts as known
 
-PARTS, COARSEST, MOST = 100, 0.02, 1e4
-"""Points of a grid to one deviation of the log of what is on it, about; its largest width; and the most points, about."""
+PARTS, COARSEST, MOST = 100, 0.02, 1e4  # grid points to a deviation of the log, about; largest width; most points
 
 _TAIL = 1e-22
 """Most of the mean, and of the chances, that one end of a sum loses to 0 and infinity. Of m terms, each without 1.6e-23 of

@@ -71,10 +71,8 @@ class Once(Generic[T]):
 
 
 class Values(Iterator[T]):
-    """The values of a release, as they are drawn: in the process that paid, by one thread at a time.
-
-    A process that was forked off draws none: it would add the same noise to what may be another sum by then.
-    """
+    """The values of a release, as they are drawn by one thread at a time, and by the process that paid: one that was forked
+    off would add the same noise to what may be another sum by then."""
 
     def __init__(self, drawn: Iterator[T]) -> None:
         self._drawn = drawn
@@ -93,10 +91,7 @@ class Values(Iterator[T]):
 
 @dataclass(frozen=True)
 class Paid(Generic[T]):
-    """A release that was paid for, with its ``entry`` on record.
-
-    ``lineage`` covers what the values are made of, and the release itself; ``account`` is everything that counts with it.
-    """
+    """A release that was paid for, with its ``entry`` on record; ``lineage`` and ``account`` include it."""
 
     release: Release[T]
     entry: Entry

@@ -125,10 +125,8 @@ def draw_exponential(source: RandomSource, scores: np.ndarray, exponent: float) 
 
 
 def draw_permute_and_flip(source: RandomSource, scores: np.ndarray, exponent: float) -> int:
-    """Position drawn by permute-and-flip (McKenna and Sheldon 2020): in random order, accept with exp(exponent (S_i - max)).
-
-    A best candidate is always accepted, so one pass ends. Its expected score is never below the exponential mechanism's.
-    """
+    """Position drawn by permute-and-flip (McKenna and Sheldon 2020): in random order, accept with exp(exponent (S_i - max)),
+    which is 1 of a best candidate, so one pass ends."""
     order = np.argsort(uniform(source, len(scores)), kind="stable")
     accept = _weights(scores, exponent)
     coins = uniform(source, len(scores))

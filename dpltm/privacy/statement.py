@@ -25,7 +25,6 @@ MIXED_NOTE = (
     " counts as two steps"
 )
 SETTLED_NOTE = "the figure holds for releases that were settled beforehand, or by a rule that does not look at answers"
-"""Notes of figures of releases, of mixed ones, and of several (docs/privacy-model.md 5.9)."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,7 @@ class Nominal:
 
 @dataclass(frozen=True)
 class PrivacyReport:
-    """Figures and notes that are printed about privacy; ``nominal`` is None where no source claims anything of its own.
-
-    ``apart`` has at least this epsilon for populations that are declared to have nobody in common with this one.
-    """
+    """Figures and notes about privacy; no ``nominal`` one where no source claims any; epsilons of populations ``apart``."""
 
     certified: Certified
     nominal: Nominal | None
@@ -129,8 +125,8 @@ def compare_central_limit(approximate: float, certified: float) -> str:
 def as_claimed(mechanism: Mechanism) -> Mechanism:
     """Return a mechanism as its source accounts for it: a claimed bound in place of the true one."""
     match mechanism:
-        case NoisySgd():
-            return replace(mechanism, noise_multiplier=mechanism.nominal_noise_multiplier)
+        case NoisySgd() if mechanism.nominal_sensitivity is not None:
+            return replace(mechanism, noise_multiplier=mechanism.noise_std / mechanism.nominal_sensitivity)
         case Selection():
             return replace(mechanism, certified_epsilon=mechanism.eps1)
     return mechanism
