@@ -18,13 +18,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+# made by ``scripts/make_drawings.py`` and ``scripts/make_photographs.py``, which give these digests
 DRAWINGS_FILE = "drawings.safetensors"
 DRAWINGS_DIGEST = "d5c1280962839806a1eb38d58afc8ce4f5192109fa840f9ee1df20115933f00b"
-"""The encoder of drawings, and what ``scripts/make_drawings.py`` gives for it."""
-
 PHOTOGRAPHS_FILE = "photographs.safetensors"
 PHOTOGRAPHS_DIGEST = "5a3ff51693e43442d8cf54571877f0ba865d14113c3e9331a0d7456ae4079ae7"
-"""The dictionary of patches of painted scenes, and what ``scripts/make_photographs.py`` gives for it."""
 
 
 class Transform(Protocol):
@@ -238,4 +236,3 @@ MAPS = Registry("features", (
         Deferred("dpltm.features.transforms:FourierFeatures"), takes_values=(-1.0, 1.0), by_place=True, of_any_shape=True,
     ),
 ))  # fmt: skip
-"""Kinds of maps by name."""

@@ -46,10 +46,8 @@ def _bundled() -> tuple[Encoder, Tensor, Tensor]:
 
 
 def as_drawings(x: Tensor) -> Tensor:
-    """Return images as drawings, each by itself: ``(n, *shape)`` in 0..1 to ``(n, 1, SIDE, SIDE)``, grey, bright on dark.
-
-    An image whose edge is bright on average is taken for dark on light.
-    """
+    """Return images as drawings, each by itself: ``(n, *shape)`` to ``(n, 1, SIDE, SIDE)``, grey, bright on dark; one
+    whose edge is bright on average is taken for dark on light."""
     images = colours_first(x)
     if images.shape[1] == 3:
         images = (images * torch.tensor(GREY).view(1, 3, 1, 1)).sum(1, keepdim=True)

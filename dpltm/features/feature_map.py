@@ -11,6 +11,7 @@ import json
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -25,9 +26,7 @@ from dpltm.records.made_up import bits_hold
 from dpltm.records.scaling import scale
 from dpltm.records.split import pieces
 
-VERSION = 1
-"""Part of every id; raised when the same settings give other features, so that nothing stale is taken for them."""
-
+VERSION = 1  # part of every id; raised when the same settings give other features
 ROWS = 32  # images at a time: what fits the caches of a processor
 CENTRE = "centre"  # name of the tensor that features are centred at
 
@@ -49,6 +48,7 @@ class FeatureMap:
     statistics: ChannelStatistics | None = None
     centre: Tensor | None = None
     lineage: Lineage = field(default_factory=Lineage)
+    _released: ClassVar[tuple[str, ...]] = (CENTRE,)
 
     def __post_init__(self) -> None:
         low, high = self.bounds
@@ -68,8 +68,9 @@ class FeatureMap:
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
         """All tensors that decide the features, by the names that artifacts give them."""
+        released = {name: getattr(self, name) for name in self._released}
         tensors = {} if self.statistics is None else dict(vars(self.statistics))
-        return tensors if self.centre is None else {**tensors, CENTRE: self.centre}
+        return tensors | {name: value for name, value in released.items() if isinstance(value, Tensor)}
 
     @cached_property
     def id(self) -> str:
@@ -99,8 +100,9 @@ class FeatureMap:
         return self._transform.feature_shape
 
     @property
-    def uncentred(self) -> FeatureMap:
-        return self if self.centre is None else replace(self, centre=None)
+    def uncentred(self) -> Self:
+        nothing: dict[str, Any] = dict.fromkeys(self._released)
+        return self if self.centre is None else replace(self, **nothing)
 
     @property
     def moment_count(self) -> int:
@@ -190,18 +192,11 @@ class FeatureMap:
 # head keeps (``training.least_squares``) the product, and ``GRID`` by ``GRID`` hats of both, are features too, for half of
 # the squared norm. What depends on other records (centre, moments, pairs) is released, and in the run's ledger.
 
-LINE = 2.0
-"""Height of the straight line at the ends: most of what a number tells is linear, which one feature says at less noise."""
-
+LINE = 2.0  # height of the straight line at the ends: most of what a number tells, one feature says at less noise
 GRID = 4  # hats of each column of a pair, over ``WITHIN`` deviations on both sides of its mean
 PAIRS = 12  # most pairs that are kept
-
-WITHIN, FARTHEST = 2.0, 3.0
-"""Deviations from the mean: that the hats of pairs cover, and at which standardised columns end."""
-
-LEAST_VARIANCE = 1e-3
-"""Of a column within its bounds, of length 1: what noise makes smaller, or negative, counts as this."""
-
+WITHIN, FARTHEST = 2.0, 3.0  # deviations that the hats of pairs cover, and at which standardised columns end
+LEAST_VARIANCE = 1e-3  # of a column, over its bounds: what noise makes smaller, or negative, counts as this
 SPLINES = "splines"  # name of the kind of maps
 
 
@@ -231,6 +226,7 @@ class SplineMap(FeatureMap):
     slots: int = 0
     moments: Tensor | None = None
     pairs: tuple[tuple[int, int], ...] | None = None
+    _released = (CENTRE, "moments", "pairs")
 
     @property
     def columns(self) -> int:
@@ -264,10 +260,6 @@ class SplineMap(FeatureMap):
         """Features that are not 0 of all records, ``(features,)`` bool."""
         places, products = torch.arange(self.features) - self.single, self.slots * GRID**2
         return (places < self.kept * GRID**2) | ((places >= products) & (places < products + self.kept))
-
-    @property
-    def uncentred(self) -> SplineMap:
-        return self if self.centre is None else replace(self, centre=None, moments=None, pairs=None)
 
     def standardised(self, values: Tensor) -> Tensor:
         """Columns ``(n, columns)`` less their released means, over their deviations, cut at ``FARTHEST``."""
@@ -325,11 +317,6 @@ class SplineMap(FeatureMap):
     @property
     def _settings(self) -> list[object]:
         return [*super()._settings, self.numbers, self.slots, self.pairs]
-
-    @cached_property
-    def tensors(self) -> dict[str, Tensor]:
-        tensors = {CENTRE: self.centre, "moments": self.moments}
-        return {name: value for name, value in tensors.items() if value is not None}
 
     @cached_property
     def _knots(self) -> int:

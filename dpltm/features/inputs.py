@@ -21,8 +21,7 @@ from dpltm.records.scaling import prepare
 from dpltm.records.split import Arrays, Split, filled
 from dpltm.records.units import ABSENT
 
-Keep = Callable[[Iterator[np.ndarray]], np.ndarray]
-"""Gives the array that features lie in, of rows of them, some at a time."""
+Keep = Callable[[Iterator[np.ndarray]], np.ndarray]  # gives the array that features lie in, of some rows at a time
 
 
 class FeatureStore:
@@ -32,10 +31,8 @@ class FeatureStore:
         self._known: dict[tuple[int, str, str], tuple[Split, Split]] = {}
 
     def features(self, dataset: Dataset, split: Split, feature_map: FeatureMap, progress: Progress = SILENT) -> Split:
-        """Return the split with features, ``(n, features)``; of users ``(n, slots, features)``.
-
-        They are float16; those of the test split are float32, as ``predict`` and exported networks have them.
-        """
+        """Return the split with features, ``(n, features)``, of users ``(n, slots, features)``: float16, and float32 of the
+        test split, as ``predict`` and exported networks have them."""
         dtype = "<f4" if split is dataset.test else "<f2"
         key = (id(split), feature_map.id, dtype)
         if key not in self._known:

@@ -37,10 +37,8 @@ def group_normalised(values: Tensor, groups: int) -> Tensor:
 
 
 def normalised(values: Tensor, groups: int | None, statistics: ChannelStatistics | None = None) -> Tensor:
-    """Transformed records as features, ``(n, features)``, pixel by pixel; without ``groups`` they are that already.
-
-    Channels are normalised within a record, or by ``statistics``.
-    """
+    """Transformed records as features, ``(n, features)``, pixel by pixel, with channels normalised within a record or by
+    ``statistics``; without ``groups`` they are that already."""
     if groups is None:
         return values
     values = statistics(values) if statistics else group_normalised(values, groups)

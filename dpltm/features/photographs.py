@@ -59,11 +59,8 @@ TAPER = 0.35  # a wave of k halves down and m across counts for exp(-TAPER (k^2 
 
 
 def waves(rows: int, columns: int) -> Tensor:
-    """Return what likeness at each place counts for in each average over an image, ``(rows * columns, len(WAVES))``.
-
-    They are low frequencies of a discrete cosine transform over places of a patch, the higher ones counted for less. With
-    averages over quarters of an image a layer does 1 to 2 points worse on CIFAR-10 (docs/results.md).
-    """
+    """Return what likeness at each place counts for in each average over an image, ``(rows * columns, len(WAVES))``: low
+    frequencies of a discrete cosine transform over places of a patch, the higher ones counted for less."""
 
     def wave(halves: int, places: int) -> Tensor:
         return math.sqrt(2 if halves else 1) * torch.cos(math.pi * halves * (torch.arange(places) + 0.5) / places)

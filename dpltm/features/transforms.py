@@ -25,12 +25,7 @@ LEAST = 8  # pixels of a side, at least, of an image that is resized
 
 
 def image_size(kind: str, shape: tuple[int, ...], least: int, colours: Sequence[int]) -> tuple[int, int, int]:
-    """Height, width and number of colours of a record as stored; InputError where ``kind`` of map does not take it.
-
-    Args:
-        least: pixels that a side must have.
-        colours: how many there may be.
-    """
+    """Height, width and colours of a record as stored; InputError for sides below ``least`` or another number of colours."""
     height, width, count = (*shape, 1)[:3] if len(shape) in (2, 3) else (0, 0, 0)
     if min(height, width) < least or count not in colours:
         numbers = ", ".join(map(str, colours))
@@ -139,9 +134,7 @@ class NeighbourAverage(Transform):
         return values - values.mean(1, keepdim=True)
 
 
-MAX_FREQUENCY, WIDTH = 0.75 * math.pi, 0.3
-"""Frequency of the finest wavelet, in radians a sample, and deviation of every one as a part of its own frequency."""
-
+MAX_FREQUENCY, WIDTH = 0.75 * math.pi, 0.3  # of the finest wavelet, in radians a sample; deviation over frequency
 FLOOR = 1e-3  # added to the norm of a group, so that a signal which is as good as constant is not blown up
 
 
@@ -200,9 +193,7 @@ class Joined(Transform):
         return torch.cat([fixed_norm(normalised(part(x), part.channel_groups)) for part in self._parts], dim=1)
 
 
-SPREAD, FREQUENCY = 0.8, 0.75 * math.pi
-"""Deviation in pixels, and frequency in radians a pixel, of the finest wavelet; coarser ones double and halve them."""
-
+SPREAD, FREQUENCY = 0.8, 0.75 * math.pi  # of the finest wavelet, in pixels, in radians a pixel; then twice and half
 SCATTER_GROUPS = 27  # groups of channels, for each colour channel of an image, that are normalised within a record
 
 
