@@ -6,9 +6,11 @@ complete. A command is imported when it is called: the help of a group costs no 
 
 from __future__ import annotations
 
+import ast
 import inspect
+import pkgutil
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
@@ -57,7 +59,7 @@ OPTIONS = {"latent": "dpltm.local"}
 
 
 class Later(TyperCommand):
-    """A command of which only the name and a sentence are known, until it is called or its own help is asked for.
+    """A command that is imported only when it is called, or its own help is asked for.
 
     Args:
         name: of the command, and of its table in a configuration file. NAMERequest is the dataclass whose fields are its
@@ -66,11 +68,19 @@ class Later(TyperCommand):
             where it has another name.
     """
 
-    def __init__(self, name: str, summary: str, home: str) -> None:
-        super().__init__(name, short_help=in_flags(summary))
-        self.summary = summary
+    def __init__(self, name: str, home: str) -> None:
+        super().__init__(name)
         self.options = Deferred(f"{OPTIONS.get(home, 'dpltm.options')}.{home}:{name.title()}Request")
         self.run = Deferred(f"dpltm.cli.{HOMES.get(home, home)}:{name}_command")
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph of its help, read from the source: to import all options takes longer than to list them."""
+        module, _, name = self.options.place.partition(":")
+        package, _, file = module.rpartition(".")
+        nodes = ast.parse(pkgutil.get_data(package, f"{file}.py") or b"").body
+        (cls,) = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == name)
+        return paragraphs_of(ast.get_docstring(cls))[0]
 
     @cached_property
     def command(self) -> Command:
@@ -87,9 +97,9 @@ class Later(TyperCommand):
         return self.command.make_context(info_name, args, parent, **extra)
 
 
-def laters(summaries: Mapping[str, str]) -> list[TyperCommand]:
-    """Commands by ``NAME``, or ``HOME:NAME`` where their module has another name, with the first paragraph of their help."""
-    return [Later(place.rpartition(":")[2], summary, place.partition(":")[0]) for place, summary in summaries.items()]
+def laters(*places: str) -> list[TyperCommand]:
+    """Return commands by ``NAME``, or ``HOME:NAME`` where their module has another name."""
+    return [Later(place.rpartition(":")[2], place.partition(":")[0]) for place in places]
 
 
 class Group(TyperGroup):
@@ -107,6 +117,12 @@ class Group(TyperGroup):
             hint = did_you_mean(name, self.commands) or f"; {ctx.command_path} --help lists them"
             raise InputError(f"{name}: {ctx.command_path} has no such command{hint}")
         return super().resolve_command(ctx, args)
+
+
+def group(name: str, help: str, members: Iterable[str], *examples: str) -> Group:
+    """Return a group of commands by ``NAME`` of its own module, or ``HOME:NAME``."""
+    places = (member if ":" in member else f"{name}:{member}" for member in members)
+    return Group(name=name, help=help, epilog="\n".join(examples), no_args_is_help=True, commands=laters(*places))
 
 
 # --- a command of options ---------------------------------------------------------------------------------------------
@@ -138,19 +154,17 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Comma
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app = typer.Typer(add_completion=False)
-    help = in_flags("\n\n".join(paragraphs_of(cls)))
-    examples = inspect.cleandoc(
-        (cls.__doc__ or "").partition(EXAMPLES)[2]
-    ).strip()  # commands, and remarks that begin with #
-    app.command(name, cls=Command, help=help, epilog=examples)(command)
+    help = in_flags("\n\n".join(paragraphs_of(cls.__doc__)))
+    examples = inspect.cleandoc((cls.__doc__ or "").partition(EXAMPLES)[2])  # commands, and remarks that begin with #
+    app.command(name, cls=Command, help=help, epilog=examples.strip())(command)
     click_command = typer.main.get_command(app)
     assert isinstance(click_command, Command)
     return click_command
 
 
-def paragraphs_of(cls: type) -> list[str]:
-    """Return the docstring without its examples, each paragraph on one line."""
-    text = inspect.cleandoc(cls.__doc__ or "").partition(EXAMPLES)[0]
+def paragraphs_of(docstring: str | None) -> list[str]:
+    """Return a docstring without its examples, each paragraph on one line."""
+    text = inspect.cleandoc(docstring or "").partition(EXAMPLES)[0]
     return [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
 
 
@@ -258,7 +272,7 @@ def _panels(command: Any, ctx: typer.Context, every: bool) -> dict[str, list[tup
     parameters = [item for item in command.get_params(ctx) if isinstance(item, TyperArgument | TyperOption)]
     if isinstance(command, TyperGroup):
         entries = command.commands.items()
-        names = [(Text(name), Text(entry.short_help or (entry.help or ""))) for name, entry in entries]
+        names = [(Text(name), Text(entry.help or in_flags(entry.summary))) for name, entry in entries]
         return {"Options": [_row(item) for item in parameters], "Commands": names}
     if not every:
         cut = sum(isinstance(item, TyperOption) for item in parameters) > PAGE

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import Cell, show_answer, show_notes, show_table
+from dpltm.cli.show import show_answer
 from dpltm.errors import InputError, did_you_mean
 from dpltm.options import parse_pair
 from dpltm.options.datasets import FetchRequest, InfoRequest, LsRequest, SchemaRequest
@@ -207,29 +207,16 @@ def _find(
     return {**facts, "ledger": str(ledger_path(request.file, request.ledger)), "privacy": result.privacy.to_json()}
 
 
-def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the datasets, one line each."""
-    columns: dict[str, Cell] = {"name": "name", "kind": "kind", "at hand": "available", "what": "summary"}
-    show_table(rich, body["datasets"], columns, f"data home: {body['home']}")
-
-
 def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show a draft, or where it was written; or what finding it cost."""
-    written = f"wrote {body['out']}" if body.get("out") else None
-    if "privacy" in body:
-        facts = {key: value or None for key, value in body.items() if key not in ("schema", "out")}
-        show_answer(str(written), rich, facts)
+    """Show a draft, or where it was written and what finding it cost."""
+    if body["out"] is None:
+        rich.print(body["schema"], soft_wrap=True)
     else:
-        rich.print(written or body["schema"], soft_wrap=True)
-        if written:
-            show_notes(rich, body)
+        facts = {name: value for name, value in body.items() if name != "schema"}
+        show_answer("wrote {out}", rich, facts)
 
 
-schema_command = answering(
-    schema,
-    show_schema,
-    lambda body: body.get("features") == 0 or body.get("classes") == [],
-)
-ls_command = answering(list_datasets, show_list)
+schema_command = answering(schema, show_schema, lambda body: body.get("features") == 0 or body.get("classes") == [])
+ls_command = answering(list_datasets, partial(show_answer, "datasets"))
 fetch_command = answering(fetch, partial(show_answer, "{name}"))
 info_command = answering(dataset_info, partial(show_answer, "{name}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from rich.console import Console as RichConsole
 
 from dpltm.audit import Attacked, audit
 from dpltm.cli.console import answering
-from dpltm.cli.show import Cell, show_notes, show_pairs, show_privacy, show_table
+from dpltm.cli.show import show_answer, show_notes, show_pairs, show_privacy
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.audit import AuditRequest
 from dpltm.privacy.describe import figure, guarantee
@@ -73,26 +74,9 @@ def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str
     ).to_json()
 
 
-def show_findings(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show claims and bounds: of the demo a row each, else with what they rest on."""
-    if "rows" in body:
-        columns: dict[str, Cell] = {
-            "attacked": "audited",
-            "nominal": lambda row: "-" if row["nominal"] is None else figure(row["nominal"]),
-            "certified": lambda row: figure(row["certified"]),
-            "at least": lambda row: figure(row["lower_bound"], 3, down=True),
-            "refuted": lambda row: ", ".join(row["violates"]) or "nothing",
-        }
-        show_table(rich, body["rows"], columns)
-        return
-    claims = {name: figure(body[name]) for name in ("certified", "nominal") if body[name] is not None}
-    fallen = {name: f"{claim}: refuted" if name in body["violates"] else claim for name, claim in claims.items()}
-    rest = {name: value for name, value in body.items() if name not in ("audited", "method", "guesses", "violates")}
-    bounds = {f"bound, {name}": value for name, value in body.get("bounds", {}).items()}
-    show_pairs(rich, f"epsilon of {body['audited']}: {body['method']}", {**rest, **fallen, **bounds})
-
-
-audit_command = answering(attack, show_findings, lambda body: "certified" in body["violates"])
+audit_command = answering(
+    attack, partial(show_answer, "epsilon of {audited}"), lambda body: "certified" in body["violates"]
+)
 
 
 FILES = ("run", "messages", "scheme")

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import Cell, show_answer, show_notes, show_privacy, show_table
+from dpltm.cli.show import show_answer, show_notes, show_privacy
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.ledgers import ApartRequest, BudgetRequest, CheckRequest, LedgerRequest
 from dpltm.privacy.account import Account
@@ -239,15 +239,6 @@ def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
     show_privacy(rich, body["privacy"])
 
 
-def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the budget that a ledger sets."""
-    if not body["budgets"]:
-        rich.print(f"{body['ledger']} sets no budget; --epsilon E sets one")
-        return
-    columns: dict[str, Cell] = {name: name for name in ("unit", "epsilon", "delta")}
-    show_table(rich, body["budgets"], {**columns, "spent": lambda row: figure(row["spent"])}, body["ledger"])
-
-
 def show_check(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the statement of a card, and the differences."""
     for problem in body["problems"]:
@@ -263,5 +254,5 @@ def show_check(rich: RichConsole, body: dict[str, Any]) -> None:
 
 ledger_command = answering(explain, show_ledger)
 apart_command = answering(declare_apart, partial(show_answer, "declared to have nobody in common"))
-budget_command = answering(budgets, show_budgets)
+budget_command = answering(budgets, partial(show_answer, "{ledger}"))
 check_command = answering(check, show_check, lambda body: not body["ok"])

@@ -11,7 +11,7 @@ from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
 from dpltm.cli.ledgers import read_book
-from dpltm.cli.show import Cell, show_notes, show_table, show_wrote
+from dpltm.cli.show import Cell, show_notes, show_pairs, show_table, show_wrote
 from dpltm.errors import BudgetError, InputError
 from dpltm.options.privacy import (
     MAX_RELEASES,
@@ -254,15 +254,9 @@ def _setting(training: NoisySgd, options: SettingOptions) -> dict[str, Any]:
 
 def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the answer of ``dpltm privacy epsilon``."""
-    names = sorted((name for name in ACCOUNTANTS if name in body), key=lambda name: name not in CERTIFIED)
-    columns: dict[str, Cell] = {
-        "accountant": str,
-        "epsilon": lambda name: figure(body[name]),
-        "what it is": lambda name: ACCOUNTANTS[name].help,
-    }
-    show_table(rich, names, columns, _title(body))
-    if "mu" in body:
-        rich.print(f"mu = {figure(body['mu'])}", style="dim")
+    names = (*CERTIFIED, *(name for name in ACCOUNTANTS if name in body and name not in CERTIFIED))
+    figures = {name: f"{figure(body[name])}  {ACCOUNTANTS[name].help}" for name in names}
+    show_pairs(rich, _title(body), figures | {"mu": body.get("mu")})
     _show_nominal_noise(rich, body)
     show_notes(rich, body)
 

@@ -13,7 +13,7 @@ from rich.console import Console as RichConsole
 from dpltm.cli.commands import Call
 from dpltm.cli.console import answering
 from dpltm.cli.show import (
-    Cell,
+    named,
     show_answer,
     show_notes,
     show_plan,
@@ -26,7 +26,6 @@ from dpltm.cli.show import (
 )
 from dpltm.errors import InputError
 from dpltm.options.run import DemoRequest, RunRequest
-from dpltm.privacy.describe import percent
 from dpltm.registry import Deferred
 
 train_command = answering(Deferred("dpltm.tickets.workbench.stages:train"), partial(show_answer, "trained {run}"))
@@ -44,32 +43,20 @@ def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
 generate_command = answering(Deferred("dpltm.tickets.workbench.stages:generate"), show_generation)
 
 
-def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the winner, whatever is revealed, and what is certified."""
-    winner = f"round {body['winner']['round']}, density {percent(body['winner']['density'])}"
-    rich.print(f"winner of {body['ticket_set']}: {winner}", style="bold")
-    if "revealed" in body:
-        columns: dict[str, Cell] = {name: name for name in ("round", "density", "accuracy", "score")}
-        show_table(rich, body["revealed"], columns | {"probability": lambda row: percent(row["probability"])})
-    show_privacy(rich, body["privacy"])
+select_command = answering(
+    Deferred("dpltm.tickets.workbench.stages:select"),
+    partial(show_answer, "winner of {ticket_set}: round {winner[round]}"),
+)
 
-
-select_command = answering(Deferred("dpltm.tickets.workbench.stages:select"), show_draw)
-
-
-MAX_ROWS = 10
-"""Settings in the table."""
 
 COLUMNS = ("round", "density", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "score", "accuracy")
-"""Of the table, where any setting has such a thing."""
+"""Of the best settings of a search."""
 
 
 def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the best settings."""
-    rows = [{**dict.fromkeys(COLUMNS), **row} for row in body["trials"]]
-    # a score by accuracy is the accuracy, in whose place it then stands
-    heads = {body["metric"] if name == "score" else name.replace("_", " "): name for name in COLUMNS}
-    show_table(rich, rows[:MAX_ROWS], heads, f"best of {len(rows)} settings on {body['dataset']}")
+    """Show the ten best settings."""
+    title = f"best of {len(body['trials'])} settings on {body['dataset']} by {body['metric']}"
+    show_table(rich, body["trials"][:10], named(*COLUMNS), title)
     show_wrote(rich, body, "config")
     show_notes(rich, body["privacy"])
 
