@@ -29,7 +29,7 @@ from typer.exceptions import TyperException
 from dpltm.cli.console import Console
 from dpltm.errors import InputError, did_you_mean, in_flags
 from dpltm.gone import instead
-from dpltm.options import Options, name_of, resolve, section_of, value_type
+from dpltm.options import Options, name_of, resolve, section_of, type_of
 from dpltm.registry import Deferred
 from dpltm.training.launcher import check_alone
 
@@ -171,7 +171,7 @@ def paragraphs_of(docstring: str | None) -> list[str]:
 def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
     """Return the typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
     meta, default = item.metadata, item.default
-    wanted = value_type(item)
+    wanted, _ = type_of(item)
     annotation: Any = Optional[list[str] if wanted is tuple else wanted]  # noqa: UP045 - built at run time
     if meta["argument"]:
         info: Any = typer.Argument(help=in_flags(meta["help"]), metavar=meta["metavar"])
