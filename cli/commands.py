@@ -35,8 +35,7 @@ from dpltm.training.launcher import check_alone
 
 T = TypeVar("T", bound=Options)
 
-EXAMPLES = "Examples:\n"
-"""Line that precedes the examples in a docstring."""
+EXAMPLES = "Examples:\n"  # the line that precedes them in a docstring
 
 _SECTION = Deferred("dpltm.tickets.files:read_section")
 _BESIDE = Deferred("dpltm.options.network:beside")
@@ -54,9 +53,6 @@ class Command(TyperCommand):
 HOMES = dict.fromkeys(("generate", "run", "select", "train", "tune"), "stages") | {"audit": "lab", "latent": "lab"}
 """Modules of ``dpltm.cli`` whose options lie in one of another name."""
 
-OPTIONS = {"latent": "dpltm.local"}
-"""Packages of options outside ``dpltm.options``."""
-
 
 class Later(TyperCommand):
     """A command that is imported only when it is called, or its own help is asked for.
@@ -64,13 +60,13 @@ class Later(TyperCommand):
     Args:
         name: of the command, and of its table in a configuration file. NAMERequest is the dataclass whose fields are its
             options, and NAME_command does something with them.
-        home: the module that its options are in, of ``dpltm.options`` or by ``OPTIONS``; and of ``dpltm.cli``, by ``HOMES``
-            where it has another name.
+        home: the module of its options; that of ``dpltm.cli`` has the same name, or that of ``HOMES``.
     """
 
     def __init__(self, name: str, home: str) -> None:
         super().__init__(name)
-        self.options = Deferred(f"{OPTIONS.get(home, 'dpltm.options')}.{home}:{name.title()}Request")
+        package = "dpltm.local" if home == "latent" else "dpltm.options"
+        self.options = Deferred(f"{package}.{home}:{name.title()}Request")
         self.run = Deferred(f"dpltm.cli.{HOMES.get(home, home)}:{name}_command")
 
     @property
@@ -137,10 +133,7 @@ class Call:
 
 
 def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Command:
-    """Return the command whose options are the fields of ``cls``, and which ``run(options, call)`` runs.
-
-    The help text of the command is the docstring of ``cls``.
-    """
+    """Return the command with the fields of ``cls`` as options, its docstring as help, that ``run(options, call)`` runs."""
 
     def command(**values: Any) -> None:
         call = Call(Console(values.pop("json"), values.pop("quiet")), values.pop("config"))
@@ -169,7 +162,7 @@ def paragraphs_of(docstring: str | None) -> list[str]:
 
 
 def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
-    """Return the typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
+    """The typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
     meta, default = item.metadata, item.default
     wanted, _ = type_of(item)
     annotation: Any = Optional[list[str] if wanted is tuple else wanted]  # noqa: UP045 - built at run time
@@ -229,14 +222,9 @@ def usage_message(error: TyperException) -> str:
 
 # --- help -------------------------------------------------------------------------------------------------------------
 
-NAMES = 28
-"""Characters of the widest flag with what it takes that share a line with its help; longer values go above the help."""
-
-ARGUMENTS, LAST = "Arguments", "Every command"
-"""Headings of the first panel, and of the last."""
-
-PAGE, FIRST_EXAMPLES = 20, 3
-"""Options and examples that a first page has at most."""
+NAMES = 28  # characters of a flag and what it takes that share a line with its help; longer values go above the help
+ARGUMENTS, LAST = "Arguments", "Every command"  # the first panel, and the last
+PAGE, FIRST_EXAMPLES = 20, 3  # options and examples that a first page has at most
 
 FIRST = frozenset((
     "dataset", "label", "schema", "test", "dense", "model", "features", "provenance", "rounds", "criterion", "eps1",
@@ -246,7 +234,7 @@ FIRST = frozenset((
 
 
 def show_page(command: Any, ctx: typer.Context, *, every: bool = False) -> None:
-    """Print the help of a command or of a group of them: the first page, or every option."""
+    """Print the help of a command or of a group: the first page, or every option."""
     console = RichConsole(highlight=False)
     for paragraph in (command.get_usage(ctx), *(command.help or "").split("\n\n")):
         console.print(Padding(Text(paragraph), (0, 1, 1, 1)))
@@ -268,19 +256,16 @@ def show_page(command: Any, ctx: typer.Context, *, every: bool = False) -> None:
 
 
 def _panels(command: Any, ctx: typer.Context, every: bool) -> dict[str, list[tuple[Text, Text]]]:
-    """Return the rows of each panel of a page by its heading."""
+    """The rows of each panel of a page by its heading."""
     parameters = [item for item in command.get_params(ctx) if isinstance(item, TyperArgument | TyperOption)]
-    if isinstance(command, TyperGroup):
-        entries = command.commands.items()
-        names = [(Text(name), Text(entry.help or in_flags(entry.summary))) for name, entry in entries]
-        return {"Options": [_row(item) for item in parameters], "Commands": names}
-    if not every:
-        cut = sum(isinstance(item, TyperOption) for item in parameters) > PAGE
-        first = (item for item in parameters if not cut or _heading(item) in (ARGUMENTS, LAST) or item.name in FIRST)
-        return {"Options": [_row(item) for item in first]}
+    cut = not every and sum(isinstance(item, TyperOption) for item in parameters) > PAGE
     panels: dict[str, list[tuple[Text, Text]]] = {}
     for item in sorted(parameters, key=lambda item: _heading(item) == LAST):
-        panels.setdefault(_heading(item), []).append(_row(item))
+        if not cut or _heading(item) in (ARGUMENTS, LAST) or item.name in FIRST:
+            panels.setdefault(_heading(item) if every else "Options", []).append(_row(item))
+    for name, entry in getattr(command, "commands", {}).items():
+        help = in_flags(entry.summary) if isinstance(entry, Later) else entry.help
+        panels.setdefault("Commands", []).append((Text(name), Text(help)))
     return panels
 
 
