@@ -26,8 +26,6 @@ from dpltm.tickets.workbench.latent import load_scheme
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.verbs.audit import audit_tickets, demo, local_bound
 
-MESSAGES = "likelihood ratios of messages of two records"
-
 
 def attack(request: AuditRequest, progress: Progress) -> dict[str, Any]:
     """Return the JSON answer."""
@@ -54,7 +52,8 @@ def _run(request: AuditRequest, target: str, progress: Progress) -> dict[str, An
 def _scheme(request: AuditRequest, target: str, _: Progress) -> dict[str, Any]:
     answer = load_scheme(Path(target)).answer
     bound = local_bound(answer, request.messages, request.confidence, SecureSource())
-    facts = {"delta": 0.0, "method": MESSAGES, "canaries": None, "messages": request.messages}
+    method = "likelihood ratios of messages of two records"
+    facts = {"delta": 0.0, "method": method, "canaries": None, "messages": request.messages}
     return Attacked(target, answer.certified, answer.nominal, bound, facts).to_json()
 
 
@@ -79,19 +78,12 @@ audit_command = answering(
 )
 
 
-FILES = ("run", "messages", "scheme")
-"""What a command of ``dpltm latent`` wrote, by its name in the answer."""
-
-APART = {*FILES, "id", "certified", "nominal", "notes"}
-"""Parts of an answer that are no facts in its table."""
+APART = {"id", "certified", "nominal", "notes", "privacy"}  # parts of an answer that are no facts in its table
 
 
 def show_local(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the facts of a claim, a scheme, messages or what was learned from them; what is certified, and the claim."""
-    files = [body[name] for name in FILES if name in body]
-    title = f"wrote {files[0]}" if files else "local privacy of a record"
-    facts = {name: value for name, value in body.items() if name not in APART}
-    show_pairs(rich, title, facts)
+    show_pairs(rich, "local privacy", {name: value for name, value in body.items() if name not in APART})
     certified = {"epsilon": body["certified"], "delta": 0, "adjacency": "replace-one", "unit": "record"}
     rich.print(guarantee(certified, 7), style="bold")
     rich.print(f"nominal epsilon = {figure(body['nominal'])} (claimed by: {body['protocol']})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
 from dpltm.cli.ledgers import read_book
-from dpltm.cli.show import Cell, show_notes, show_pairs, show_table, show_wrote
+from dpltm.cli.show import Cell, show_answer, show_table, show_wrote
 from dpltm.errors import BudgetError, InputError
 from dpltm.options.privacy import (
     MAX_RELEASES,
@@ -247,22 +248,9 @@ def _setting(training: NoisySgd, options: SettingOptions) -> dict[str, Any]:
     }
 
 
-def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the answer of ``dpltm privacy epsilon``."""
-    names = (*CERTIFIED, *(name for name in ACCOUNTANTS if name in body and name not in CERTIFIED))
-    figures = {name: f"{figure(body[name])}  {ACCOUNTANTS[name].help}" for name in names}
-    show_pairs(rich, _title(body), figures | {"mu": body.get("mu")})
-    _show_nominal_noise(rich, body)
-    show_notes(rich, body)
-
-
 def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the answer of ``dpltm privacy noise``."""
-    rich.print(f"noise multiplier = {figure(body['noise_multiplier'], 6)}", style="bold")
-    spent = f"{figure(body['epsilon'])} of {body['budget']:g} (accountant {body['accountant']})"
-    rich.print(f"certified epsilon = {spent}; {_title(body)}")
-    _show_nominal_noise(rich, body)
-    show_notes(rich, body)
+    """Show the answer of ``dpltm privacy noise``: noise that is rounded down would not do."""
+    show_answer(f"noise multiplier = {figure(body['noise_multiplier'], 6)}", rich, body)
 
 
 def _title(body: dict[str, Any]) -> str:
@@ -279,11 +267,6 @@ def _title(body: dict[str, Any]) -> str:
     return ", ".join([*parts, "delta {delta:g}", "{adjacency}", *draw]).format(**body)
 
 
-def _show_nominal_noise(rich: RichConsole, body: dict[str, Any]) -> None:
-    if (nominal := body.get("nominal")) is not None:
-        rich.print(f"nominal noise multiplier = {nominal['noise_multiplier']:.4g} ({nominal['source']})", style="dim")
-
-
 def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the answer of ``dpltm privacy curve``."""
     certified, nominal = body["certified"], body["nominal"]
@@ -298,6 +281,6 @@ def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
     show_wrote(rich, body, "plot")
 
 
-epsilon_command = answering(epsilon_of, show_epsilon)
+epsilon_command = answering(epsilon_of, partial(show_answer, "epsilon by every accountant"))
 noise_command = answering(noise_of, show_noise)
 curve_command = answering(curve_of, show_curve)

@@ -14,7 +14,7 @@ from dpltm.privacy.describe import figure, guarantee, percent
 SHARES = ("accuracy", "balanced accuracy", "density", "confidence", "training", "randomised", "probability")
 """Figures that are told in percent."""
 
-EPSILONS = ("epsilon", "eps1", "label epsilon", "spent", "certified", "nominal")
+EPSILONS = ("epsilon", "eps1", "label epsilon", "spent", "certified", "nominal", "pld", "rdp", "ma", "clt", "mu")
 """Figures that are rounded up."""
 
 BOUNDS = ("lower bound", "bounds, ")
@@ -144,11 +144,6 @@ def show_answer(title: str, rich: RichConsole, body: dict[str, Any]) -> None:
     show_verdict(rich, skill)
 
 
-def show_plan(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show what a command would do."""
-    show_answer("would do", rich, body)
-
-
 def _skill_cells(skill: Mapping[str, Any]) -> dict[str, Any]:
     """Return what tells of an accuracy, or of the error of a number, by its name in words."""
     if "rmse" in skill:
@@ -190,20 +185,3 @@ def show_verdict(rich: RichConsole, skill: Mapping[str, Any] | None) -> None:
     """Show in one line that a network is no better than what takes no skill, if that is so."""
     if skill is not None and skill["verdict"]:
         rich.print(skill["verdict"], style="bold")
-
-
-def show_stages(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the three stages in one table: what each made, and the certified epsilon after it."""
-    tickets, drawn, trained = body["generate"], body["select"], body["train"]
-    first, last = (percent(tickets["tickets"][place]["density"]) for place in (0, -1))
-    winner = drawn["winner"]
-    accuracy = "not measured" if trained["accuracy"] is None else percent(trained["accuracy"])
-    generated = f"{len(tickets['tickets']) - 1} tickets, density {first} to {last}, {tickets['provenance']}"
-    chosen = f"round {winner['round']}, density {percent(winner['density'])}, by {drawn['mechanism']}"
-    learned = f"{trained['live']:,} live coordinates, {trained['steps']:,} steps, test accuracy {accuracy}"
-    spent = (figure(stage["privacy"]["certified"]["epsilon"]) for stage in (drawn, trained))
-    table = Table("stage", "what came out", "certified epsilon so far", title="the three stages", title_justify="left")
-    table.add_row("1 generate", generated, "inf" if tickets["provenance"] == "private" else "0")
-    table.add_row("2 select", chosen, next(spent))
-    table.add_row("3 train", learned, next(spent))
-    rich.print(table)

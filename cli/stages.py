@@ -12,23 +12,13 @@ from rich.console import Console as RichConsole
 
 from dpltm.cli.commands import Call
 from dpltm.cli.console import answering
-from dpltm.cli.show import (
-    named,
-    show_answer,
-    show_notes,
-    show_plan,
-    show_privacy,
-    show_stages,
-    show_table,
-    show_tickets,
-    show_verdict,
-    show_wrote,
-)
+from dpltm.cli.show import named, show_answer, show_notes, show_privacy, show_table, show_tickets, show_wrote
 from dpltm.errors import InputError
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.registry import Deferred
 
-train_command = answering(Deferred("dpltm.tickets.workbench.stages:train"), partial(show_answer, "trained {run}"))
+show_run = partial(show_answer, "trained {run}")
+show_draw = partial(show_answer, "winner of {ticket_set}: round {winner[round]}")
 
 
 def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -38,15 +28,6 @@ def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
         show_privacy(rich, body["privacy"])
     else:
         show_notes(rich, body["privacy"])
-
-
-generate_command = answering(Deferred("dpltm.tickets.workbench.stages:generate"), show_generation)
-
-
-select_command = answering(
-    Deferred("dpltm.tickets.workbench.stages:select"),
-    partial(show_answer, "winner of {ticket_set}: round {winner[round]}"),
-)
 
 
 COLUMNS = ("round", "density", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "score", "accuracy")
@@ -61,8 +42,17 @@ def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
     show_notes(rich, body["privacy"])
 
 
-tune_command = answering(Deferred("dpltm.tickets.workbench.stages:tune"), show_search)
+def show_stages(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show the three stages; the privacy of the last is that of all."""
+    show_generation(rich, body["generate"])
+    show_draw(rich, body["select"])
+    show_run(rich, body["train"])
 
+
+generate_command = answering(Deferred("dpltm.tickets.workbench.stages:generate"), show_generation)
+select_command = answering(Deferred("dpltm.tickets.workbench.stages:select"), show_draw)
+train_command = answering(Deferred("dpltm.tickets.workbench.stages:train"), show_run)
+tune_command = answering(Deferred("dpltm.tickets.workbench.stages:tune"), show_search)
 
 RUN_FILE, DEMO = Deferred("dpltm.tickets.workbench.sweep:run_file"), Deferred("dpltm.tickets.workbench.run:demo")
 SHOW_RECIPE = Deferred("dpltm.cli.evaluate:show_recipe")
@@ -75,8 +65,8 @@ def run_command(options: RunRequest, call: Call) -> None:
             "--config is missing: name a TOML file with [generate], [select] and [train]; see examples/digits.toml"
         )
     body = RUN_FILE(Path(call.config), options, call.console)
-    show = SHOW_RECIPE if "arms" in body else show_plan if body.get("dry_run") else _show
-    call.console.result(body, lambda rich: show(rich, body))
+    plan = partial(show_answer, "would do")
+    call.console.result(body, SHOW_RECIPE if "arms" in body else plan if body.get("dry_run") else show_stages)
     if any(row.get("missing") for row in body.get("arms", ())):
         raise typer.Exit(1)
 
@@ -85,10 +75,4 @@ def demo_command(options: DemoRequest, call: Call) -> None:
     """Run ``dpltm demo`` and print its answer."""
     with tempfile.TemporaryDirectory(prefix="dpltm-demo-") as folder:
         body = DEMO(options, Path(options.out or f"{folder}/demo"), call.console)
-    call.console.result(body, lambda rich: _show(rich, body))
-
-
-def _show(rich: RichConsole, body: dict[str, Any]) -> None:
-    show_stages(rich, body)
-    show_privacy(rich, body["privacy"])
-    show_verdict(rich, body["train"]["skill"])
+    call.console.result(body, show_stages)
