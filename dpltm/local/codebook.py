@@ -28,17 +28,12 @@ from dpltm.randomness.noise import FastSource, RandomSource, gaussian
 
 Labels = Literal["one-hot", "signed"]
 
-PAIRS = 128
-"""N, pairs of opposite directions; for ten classes more of them gain under three parts in a hundred up to epsilon 8."""
-
-TOGETHER = 16
-"""Records that share a codebook, which is public and says nothing of them; many more would make their errors alike."""
-
-ALONE_FROM = 6.0
-"""Epsilon from which every record has a codebook of its own: coins blur less there, so that shared directions would show."""
-
-MESSAGE = np.dtype([("codebook", "<u4"), ("index", "<u2")])
-"""Of one record: the number of the codebook, and the candidate."""
+PAIRS = (
+    128  # N, pairs of opposite directions; for ten classes more gain under three parts in a hundred up to epsilon 8
+)
+TOGETHER = 16  # records that share a codebook, which is public; many more would make their errors alike
+ALONE_FROM = 6.0  # epsilon from which every record has its own: coins blur less, so that shared directions would show
+MESSAGE = np.dtype([("codebook", "<u4"), ("index", "<u2")])  # the number of the codebook, and the candidate
 
 
 @dataclass(frozen=True)
@@ -107,10 +102,7 @@ class Codebook:
         return messages.view(np.uint8).reshape(-1, self.record_bytes)
 
     def near_candidates(self, scores: np.ndarray, labels: np.ndarray, number: int) -> np.ndarray:
-        """Return the k candidates of codebook ``number`` nearest to each record, ``(n, k)``, nearest first: private.
-
-        Of equally near ones the first.
-        """
+        """Return the k candidates nearest to each record, ``(n, k)``, nearest first, of ties the first: private."""
         directions, signs = codewords(number, self.values, self.classes)
         along = scores.astype(np.float64) @ directions.T.astype(np.float64)
         if self.labels == "signed":
@@ -142,13 +134,10 @@ def reports(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 # --- what a server learns: a function of messages and of public numbers, which costs nothing ----------------------------
 
 AT_ONCE = 4096  # messages whose directions are squared together
-
-MOST_SQUARED = 1024
-"""Values of a record up to which second moments are estimated: of more, they would be noise in 8 MB and more."""
-
-MIN_SIGNAL = 1e-3
-"""Squared distance of class means, of records of norm 1, below which noise may not push an estimate of it."""
-
+MOST_SQUARED = (
+    1024  # values of a record up to which second moments are estimated: of more, they would be noise in 8 MB
+)
+MIN_SIGNAL = 1e-3  # squared distance of class means, of records of norm 1, below which noise may not push an estimate
 STANDS_OUT = 5  # second moments are used only if they exceed their noise by so many of its standard deviations
 
 
@@ -160,10 +149,8 @@ def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
 
 
 def noise(codebook: Codebook) -> float:
-    """Return the variance of one record's report in any direction, over the squared gain.
-
-    A report adds a direction of variance 1 to one class of K, or to all of them with signs.
-    """
+    """Return the variance of one record's report in any direction, over the squared gain."""
+    # a report adds a direction of variance 1 to one class of K, or to all of them with signs
     spread = codebook.classes ** (2 if codebook.labels == "signed" else 1)
     return spread / max(_gain(codebook), 1e-150) ** 2
 
@@ -193,8 +180,7 @@ class Estimates:
         means: of u in each class, times how frequent the class is over an equal share, ``(K, d)`` float64.
         variance: of each of these numbers that is due to the coins, for classes that are equally frequent.
         shares: how frequent the classes are, ``(K,)``; equal ones of ``signed`` messages, which tell nothing.
-        moments: mean of u u^T over all records, ``(d, d)`` float64. None of ``signed`` messages, at whose budgets its
-            noise is many times what it is, and above ``MOST_SQUARED`` values.
+        moments: mean of u u^T, ``(d, d)`` float64; None of ``signed`` messages and above ``MOST_SQUARED`` values.
         deviation: of its numbers off the diagonal that is due to the coins, on average over them.
     """
 
@@ -272,25 +258,20 @@ def nearest_mean(answer: Codebook, estimates: Estimates) -> dict[str, Tensor]:
 
 
 def metric(within: np.ndarray, deviation: float) -> np.ndarray:
-    """Return the weights of directions in the distance to a mean: one over how records of a class vary along them.
-
-    A symmetric matrix of nothing but noise of this deviation has squares that add up to d (d + 1) deviation^2, give or take
-    2 d deviation^2. Unless those of ``within``, less its mean eigenvalue, exceed that by ``STANDS_OUT`` times as much, all
-    directions count the same: noise taken for spread costs up to six points. Else eigenvalues, which the noise moves by up
-    to 2 sqrt(d) deviations (Wigner 1955), are cut at 0, and a quarter of that is added to all: chosen on kmnist-7k.
+    """Return the weights of directions in the distance to a mean, ``(d, d)``: one over how records of a class vary there.
 
     Args:
         within: estimated mean of (u - m) (u - m)^T, of records u and the means m of their classes, ``(d, d)``.
-        deviation: of each of its numbers off the diagonal.
-
-    Returns:
-        ``(d, d)``, symmetric and positive; around 1.
+        deviation: of each of its numbers off the diagonal that is due to the coins.
     """
     size = len(within)
     apart = within - np.trace(within) / size * np.eye(size)
+    # squares of nothing but noise add up to d (d + 1) deviation^2, give or take 2 d deviation^2; noise that is taken for
+    # spread costs up to six points
     if np.square(apart).sum() <= (size + 1 + 2 * STANDS_OUT) * size * deviation**2:
         return np.eye(size)
     values, vectors = np.linalg.eigh(within)
+    # noise moves eigenvalues by up to 2 sqrt(d) deviations (Wigner 1955); a quarter of that was chosen on kmnist-7k
     sizes = np.maximum(values, 0) + math.sqrt(size) * deviation / 2
     result: np.ndarray = (vectors * (sizes.mean() / sizes)) @ vectors.T
     return result

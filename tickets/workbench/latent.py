@@ -97,9 +97,7 @@ def claim(request: EpsilonRequest, _: Progress = SILENT) -> dict[str, Any]:
 # --- Schemes --------------------------------------------------------------------------------------------------------
 
 MAX_STATISTICS_RECORDS = 7000  # public records that statistics are taken from, at most
-
-DIRECTIONS = ((0.75, 24), (1.5, 64), (3.0, 192), (math.inf, 256))
-"""Directions of drawings for a codebook of less than this epsilon: best for 60,000 messages, by kmnist-7k alone."""
+DIRECTIONS = ((0.75, 24), (1.5, 64), (3.0, 192), (math.inf, 256))  # of drawings, below an epsilon; best by kmnist-7k
 
 
 def answer_of(options: SchemeOptions, values: int = 1, classes: int = 2) -> BitStrings | Codebook:
@@ -228,7 +226,6 @@ def encoding(
 
 
 def _check_fits(scheme: Scheme, dataset: Dataset) -> None:
-    """Raise InputError unless records of the dataset are of the shape, range and classes that were agreed on."""
     agreed = scheme.feature_map
     for option, theirs, ours in (
         ("dataset", dataset.train.shape, agreed.shape),
@@ -278,9 +275,7 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
 # --- The server's side: networks that learn from messages -----------------------------------------------------------
 
 ROWS_SEEN = 10_000  # messages that accuracy in training is measured on, at most
-
 MAX_POINTS = 10  # epochs after which accuracy is measured, at most
-
 CHUNK = 512  # records at a time when accuracy is measured: a few hundred of bits take a quarter of a gigabyte
 
 
@@ -344,18 +339,11 @@ def learn(
     if isinstance(answer, Codebook) and answer.labels == "signed":
         notes.append("classes are taken to be equally frequent: messages of this epsilon do not tell")
     facts = {
-        "records": len(rows),
-        "model": spec.text,
-        "width": spec.features,
-        "protocol": answer.protocol,
-        "nominal": most * answer.nominal,
-        "certified": certified,
-        "seconds": seconds,
-        "training": training,
+        "records": len(rows), "model": spec.text, "width": spec.features, "protocol": answer.protocol,
+        "nominal": most * answer.nominal, "certified": certified, "seconds": seconds, "training": training,
         "accuracy": tested and accuracy(model, *tested[::2], chunk=CHUNK),
-        "randomised": metrics[-1]["accuracy"] if metrics else None,
-        "notes": notes,
-    }
+        "randomised": metrics[-1]["accuracy"] if metrics else None, "notes": notes,
+    }  # fmt: skip
     return Learned(spec, model, facts, metrics)
 
 
@@ -454,11 +442,8 @@ _SCHEME = files.Document(
     "dpltm-scheme", 2, frozenset({"id", "nominal", "certified", "answer", "feature_map", "lineage"})
 )
 _MESSAGES = files.Document("dpltm-messages", 2, frozenset({"scheme", "records", "record_bytes", "lineage"}))
-
 STATISTICS = "statistics.safetensors"
-
 ANSWERS: dict[str, type[BitStrings] | type[Codebook]] = {"bit-strings": BitStrings, "codebook": Codebook}
-
 MAGIC = b"DPLTMMSG"  # first eight bytes of a file of messages
 
 
