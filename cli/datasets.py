@@ -70,21 +70,16 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
     """Return the public facts about a dataset."""
     del progress
     dataset = open_dataset(request)
+    bounds: dict[str, Any] = {"bounds": list(dataset.bounds), "bounds_origin": dataset.bounds_origin}
     return {
-        "name": dataset.name,
-        "records": dataset.records,
-        "records_origin": dataset.records_origin,
+        "name": dataset.name, "records": dataset.records, "records_origin": dataset.records_origin,
         "test_records": None if dataset.test is None else len(dataset.test),
-        "shape": "x".join(str(size) for size in dataset.train.shape),
-        "features": dataset.features,
-        "classes": dataset.classes,
-        "classes_origin": dataset.classes_origin,
+        "shape": "x".join(str(size) for size in dataset.train.shape), "features": dataset.features,
+        "classes": dataset.classes, "classes_origin": dataset.classes_origin,
         **({"classes": None, "classes_origin": None, "target": list(dataset.target)} if dataset.target else {}),
-        "bounds": None if dataset.tables else list(dataset.bounds),
-        "bounds_origin": None if dataset.tables else dataset.bounds_origin,
-        "tables": list(dataset.tables) or None,
+        **(dict.fromkeys(bounds) if dataset.tables else bounds), "tables": list(dataset.tables) or None,
         "notes": [*bounds_notes(dataset), *([left_out_note(dataset.left_out)] if dataset.left_out else [])],
-    }
+    }  # fmt: skip
 
 
 def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:

@@ -142,14 +142,8 @@ def noise_of(options: NoiseRequest, _: Progress) -> dict[str, Any]:
         mu, replaced = gdp.mu(left, options.delta), training.adjacency == "replace-one"
         noise = gdp.clt_noise(mu, training.sampling_rate, training.steps, replace_one=replaced)
         nominal = _nominal(noise, "for this budget")
-    return {
-        **_setting(training, options),
-        "epsilon": spent,
-        "budget": options.epsilon,
-        "accountant": options.accountant,
-        "nominal": nominal,
-        "notes": notes,
-    }
+    facts = {"epsilon": spent, "budget": options.epsilon, "accountant": options.accountant}
+    return {**_setting(training, options), **facts, "nominal": nominal, "notes": notes}
 
 
 def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
@@ -238,14 +232,10 @@ def _relation_notes(training: NoisySgd) -> list[str]:
 
 def _setting(training: NoisySgd, options: SettingOptions) -> dict[str, Any]:
     return {
-        "noise_multiplier": training.noise_multiplier,
-        "sampling_rate": training.sampling_rate,
-        "steps": training.steps,
-        "delta": options.delta,
-        "adjacency": training.adjacency,
-        "eps1": options.eps1,
+        "noise_multiplier": training.noise_multiplier, "sampling_rate": training.sampling_rate, "steps": training.steps,
+        "delta": options.delta, "adjacency": training.adjacency, "eps1": options.eps1,
         **({"participations": training.participations} if isinstance(training, AllocatedSgd) else {}),
-    }
+    }  # fmt: skip
 
 
 def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:

@@ -17,7 +17,6 @@ from dpltm.options.tickets import CompactRequest, ExportRequest, ImportRequest, 
 from dpltm.privacy.describe import describe
 from dpltm.privacy.entry import lineage_from_json, to_json
 from dpltm.progress import Progress
-from dpltm.pruning.generation import Ticket
 from dpltm.pruning.unstructured import columns_read
 from dpltm.records.notes import bounds_notes
 from dpltm.records.schema import stored_schema
@@ -40,17 +39,13 @@ def list_sets(request: LsRequest, _: Progress) -> dict[str, Any]:
     """Return the sets in a folder."""
     rows: list[dict[str, Any]] = []
     for entry in listing(Path(request.folder)):
-        row: dict[str, Any] = {"ticket_set": entry.name, "bytes": entry.size, "problem": entry.problem}
-        if entry.tickets is not None:
-            row |= {
-                "id": entry.tickets.id,
-                "model": entry.tickets.body.spec.text,
-                "criterion": entry.tickets.criterion,
-                "provenance": entry.tickets.provenance,
-                "rounds": len(entry.tickets.body.tickets) - 1,
-                "density": entry.tickets.body.tickets[-1].mask.density,
-            }
-        rows.append(row)
+        rows.append({"ticket_set": entry.name, "bytes": entry.size, "problem": entry.problem})
+        if (tickets := entry.tickets) is not None:
+            rows[-1] |= {
+                "id": tickets.id, "model": tickets.body.spec.text, "criterion": tickets.criterion,
+                "provenance": tickets.provenance, "rounds": len(tickets.body.tickets) - 1,
+                "density": tickets.body.tickets[-1].mask.density,
+            }  # fmt: skip
     return {"folder": request.folder, "tickets": rows}
 
 
@@ -64,7 +59,15 @@ def describe_set(request: ShowRequest, _: Progress) -> dict[str, Any]:
         if columns is not None:
             row["columns"] = columns
     if number is not None:
-        body["layers"] = _layers(tickets.ticket(number))
+        body["layers"] = [
+            {
+                "parameter": name,
+                "shape": [*mask.shape],
+                "live": int(mask.sum()),
+                "density": float(mask.double().mean()),
+            }
+            for name, mask in tickets.ticket(number).mask.items()
+        ]
     return body
 
 
@@ -91,35 +94,14 @@ def export_set(request: ExportRequest, _: Progress) -> dict[str, Any]:
 
 def set_facts(name: str, tickets: TicketSet) -> dict[str, Any]:
     """Facts that a set states on itself."""
+    spec = tickets.body.spec
     return {
-        "ticket_set": name,
-        "id": tickets.id,
-        "name": tickets.name,
-        "model": tickets.body.spec.text,
-        "features": tickets.body.spec.features,
-        "classes": tickets.body.spec.classes,
-        "criterion": tickets.criterion,
-        "provenance": tickets.provenance,
-        "metric": tickets.config.get("metric", "accuracy"),
-        "made_from": sources(tickets.lineage),
-        "lineage": to_json(tickets.lineage),
-        "parent": None if tickets.parent is None else asdict(tickets.parent),
-        "predictors": tickets.is_scored,
-        "feature_map": map_json(tickets.feature_map),
-        "config": dict(tickets.config),
-    }
-
-
-def _layers(ticket: Ticket) -> list[dict[str, Any]]:
-    return [
-        {
-            "parameter": name,
-            "shape": list(value.shape),
-            "live": int(value.sum()),
-            "density": float(value.double().mean()),
-        }
-        for name, value in ticket.mask.items()
-    ]
+        "ticket_set": name, "id": tickets.id, "name": tickets.name, "model": spec.text, "features": spec.features,
+        "classes": spec.classes, "criterion": tickets.criterion, "provenance": tickets.provenance,
+        "metric": tickets.config.get("metric", "accuracy"), "made_from": sources(tickets.lineage),
+        "lineage": to_json(tickets.lineage), "parent": None if tickets.parent is None else asdict(tickets.parent),
+        "predictors": tickets.is_scored, "feature_map": map_json(tickets.feature_map), "config": dict(tickets.config),
+    }  # fmt: skip
 
 
 def import_set(request: ImportRequest, _: Progress) -> dict[str, Any]:
