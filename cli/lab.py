@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console as RichConsole
 
-from dpltm.audit import Attacked, audit
+from dpltm.audit import audit
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_answer, show_notes, show_pairs, show_privacy
 from dpltm.errors import ArtifactError, InputError
@@ -24,7 +24,7 @@ from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set
 from dpltm.tickets.workbench.latent import load_scheme
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.verbs.audit import audit_tickets, demo, local_bound
+from dpltm.verbs.audit import audit_scheme, audit_tickets, demo
 
 
 def attack(request: AuditRequest, progress: Progress) -> dict[str, Any]:
@@ -51,10 +51,7 @@ def _run(request: AuditRequest, target: str, progress: Progress) -> dict[str, An
 
 def _scheme(request: AuditRequest, target: str, _: Progress) -> dict[str, Any]:
     answer = load_scheme(Path(target)).answer
-    bound = local_bound(answer, request.messages, request.confidence, SecureSource())
-    method = "likelihood ratios of messages of two records"
-    facts = {"delta": 0.0, "method": method, "canaries": None, "messages": request.messages}
-    return Attacked(target, answer.certified, answer.nominal, bound, facts).to_json()
+    return audit_scheme(target, answer, request.messages, request.confidence, SecureSource()).to_json()
 
 
 def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str, Any]:
