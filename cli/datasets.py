@@ -36,7 +36,7 @@ def list_datasets(request: LsRequest, progress: Progress) -> dict[str, Any]:
     home, known = data_home(), catalogue()
     files = {path.stem for path in home.glob("*.npz")}
     own = "a file of yours; needs --bounds unless its values are bytes, 0 to 255"
-    texts = {name: (entry.kind, entry.summary) for name, entry in known.items()}
+    texts: dict[str, tuple[str, str]] = {name: (entry.kind, entry.summary) for name, entry in known.items()}
     texts |= dict.fromkeys(sorted(files - known.keys()), ("", own))
     rows = []
     for name, (kind, summary) in texts.items():
