@@ -32,8 +32,8 @@ from dpltm.options.tickets import TransferRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
 from dpltm.privacy.account import check_private
-from dpltm.privacy.entry import Lineage
-from dpltm.privacy.ledger import Ledger, Store
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
+from dpltm.privacy.ledger import Ledger
 from dpltm.pruning.generation import without_data
 from dpltm.records.dataset import Dataset
 from dpltm.tickets.files import read_toml
@@ -460,7 +460,7 @@ def check_options(command: str, section: Section, start: Section, decided: Itera
     return asked
 
 
-def stand_in(plan: generate.Generation, made_from: Lineage) -> TicketSet:
+def stand_in(plan: generate.Generation, made_from: Lineage = NO_LINEAGE) -> TicketSet:
     """Return a set like the one that is planned, untrained: with as many live weights in each round, at random."""
     body = without_data(plan.spec, replace(plan.config, criterion="random", rewind=0))
     if plan.provenance != "data-free":
@@ -474,13 +474,12 @@ def stand_in(plan: generate.Generation, made_from: Lineage) -> TicketSet:
 
 
 def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: Ledger) -> dict[str, TrainingPlan]:
-    """Plan every call on a copy of the ledger, with stand-ins for sets; return the plans of trainings by name of the arm.
+    """Plan every call, with stand-ins for sets; return the plans of trainings by name of the arm.
 
     Refuses what a command would refuse, what is missing, what cannot be beside others, and what does not fit: another trial
     may have spent something by the time that a trial refuses it.
     """
-    store = Store(ledger.book)
-    ready = _Rehearsal(recipe, functools.cache(load), store, Ledger(unit=ledger.unit, store=store))
+    ready = _Rehearsal(recipe, functools.cache(load), ledger)
     with at(f"`config` {recipe.path}:"):
         for name, section in recipe.tickets.items():
             with at(f"[tickets.{name}]"):
@@ -494,12 +493,12 @@ def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: 
 
 @dataclass(frozen=True)
 class _Rehearsal:
-    """What is planned so far: stand-ins of ``sets``, and trainings of arms."""
+    """What is planned so far: stand-ins of ``sets``, what is ``declared`` beside them, and trainings of arms."""
 
     recipe: Recipe
     load: Callable[[DataOptions], Dataset]
-    store: Store
     ledger: Ledger
+    declared: list[Entry] = field(default_factory=list)
     sets: dict[str, TicketSet] = field(default_factory=dict)
     plans: dict[str, TrainingPlan] = field(default_factory=dict)
     services: Services = field(default_factory=Services)
@@ -513,7 +512,8 @@ class _Rehearsal:
         making = check_options("generate", options, {})
         model = own_of(making.model, making)
         plan = generate.plan(self._read(section), making, self.ledger, self.services, model=model, own=True)
-        return stand_in(plan, self.ledger.declare_once(*(draft for draft in plan.beside if not draft.paid)))
+        self.declared.extend(draft for draft in plan.beside if not draft.paid)
+        return stand_in(plan)
 
     def check_before(self, arm: Arm) -> None:
         """Plan what an arm's training needs beside its tickets, or an arm of LATENT."""
@@ -529,7 +529,7 @@ class _Rehearsal:
                 self._set_above(name)
             check_options("tune", options, {"set": name})
             public = self.ledger.public(self._read(options), "settings are searched on them")
-            self.ledger.declare_once(*public)
+            self.declared.extend(self.ledger.book.lacking(public))
 
     def plan_training(self, arm: Arm) -> None:
         if arm.latent is not None:
@@ -547,14 +547,13 @@ class _Rehearsal:
         if dataset.test is None:
             raise InputError(f"`dataset`: {dataset.name} has no test records, by which its row is measured")
         start, dataset = starting_point(ticket, dataset, request, round=number)
-        ledger = Ledger(unit=dataset.noun, store=self.store)
-        plan = train.settle(start, dataset, request, ledger, self.services)
+        plan = train.settle(start, dataset, request, self.ledger, self.services)
         units = {plan.dataset.unit, *(other.dataset.unit for other in self.plans.values())}
         if len(units) > 1:
             raise InputError(f"`unit`: one ledger protects one {' or one '.join(sorted(units))}; make two recipes")
         if plan.options.centre is not None:
             train.check_centre(plan.dataset)
-        check_private(ledger.account(), plan.part)
+        check_private(self.ledger.account() + self.declared, plan.part)
         self.plans[arm.name] = plan
 
     def _check_draw(self, arm: Arm, request: TrainRequest) -> None:

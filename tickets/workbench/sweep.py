@@ -360,8 +360,9 @@ def _priced(recipe: Recipe, plans: Mapping[str, TrainingPlan]) -> dict[str, Any]
     for arm in recipe.arms:
         spent, options = None, arm.train if arm.latent is None else arm.latent["encode"] | arm.latent["scheme"]
         if arm.latent is None and arm.tickets is None and arm.tune is None:
-            book = plans[arm.name].ledger.book
-            plan = train.plan(plans[arm.name], book, own=True)
+            settled = plans[arm.name]
+            book = replace(settled.ledger.book, asked=settled.dataset.unit)
+            plan = train.plan(settled, book, own=True)
             price(plan, book)
             plan.rehearse()
             spent = train.stated(plan).to_json()
@@ -447,7 +448,7 @@ def _row(recipe: Recipe, arm: Arm, finished: Mapping[str, Member], failures: Map
         "live": [min(live), max(live)] if live else None,
         "density": sum(density) / len(density) if density else None,
         "training": sum(training) / len(training) if training else None,
-        "noise_multiplier": first.get("noise_multiplier"),
+        **{key: first.get(key) for key in ("steps", "noise_multiplier", "lr")},
         "privacy": max(privacy, key=lambda body: float(body["certified"]["epsilon"]), default=None),
         "difference": None,
         "missing": holes,
