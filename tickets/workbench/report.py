@@ -74,11 +74,10 @@ def _page(run: FoundRun, body: dict[str, Any], problems: list[str]) -> str:
         figure(Account((entry,), unit=account.unit).epsilon(delta, method)) if entry.paid else ""
         for entry in account.entries
     ]
-    over_steps = [*charts.accuracy_over_steps({"": [metrics]}), *charts.epsilon_over_steps(metrics)]
     return render_statement(
         "page.html.jinja", body, skill=skill_in(run.result), costs=costs, problems=problems, statement=body,
         attacker=[] if curves is None else [charts.trade_off(curves)],
-        over_steps=over_steps if len(metrics) > 1 else [],
+        over_steps=charts.accuracy_over_steps({"": [metrics]}) if len(metrics) > 1 else [],
     )  # fmt: skip
 
 

@@ -482,7 +482,7 @@ def _charts(recipe: Recipe, rows: Sequence[Mapping[str, Any]], root: Path) -> li
         return []
     if recipe.figure.over == "values":
         return _over_values(recipe.figure, measured)
-    runs_of: dict[str, dict[str, list[dict[int, tuple[float, float]] | None]]] = {}  # by dataset, and by arm
+    runs_of: dict[str, dict[str, list[dict[int, float] | None]]] = {}  # by dataset, and by arm
     for arm, row in measured:
         trials = [trial for trial in recipe.trials if trial.arm is arm and str(trial.seed) in row["values"]]
         runs = [read_metrics(root / trial.task.place / "metrics.jsonl") for trial in trials]
