@@ -111,7 +111,7 @@ def _audit(run: FoundRun, progress: Progress) -> dict[str, Any]:
         return {}
     progress.say("looking for the canaries")
     try:
-        findings = audit(run.run)
+        findings = audit(run.run).to_json()
     except DpltmError:
         return {}
-    return {f"audit_{name}": getattr(findings, name) for name in ("lower_bound", "canaries", "confidence")}
+    return {f"audit_{name}": findings[name] for name in ("lower_bound", "canaries", "confidence")}
