@@ -58,7 +58,9 @@ class Evaluation:
 def as_held_out(dataset: Dataset) -> Dataset:
     """Return a dataset whose test split these records are, and whose training split is one record that is nobody's."""
     nobody = Split(dataset.train.made_up(), part=dataset.part, nobodys=True, valued=dataset.train.valued)
-    return replace(dataset, train=nobody, test=replace(dataset.train, part=Part(f"{dataset.name} (test)"), file=None))
+    # those of a publication are known by its name: whoever trained on them may not measure on them
+    part = Part(f"{dataset.name} (test)") if dataset.published_id() is None else dataset.part
+    return replace(dataset, train=nobody, test=replace(dataset.train, part=part, file=None))
 
 
 def evaluate(
