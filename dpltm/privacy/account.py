@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 # the accountant takes libraries that entering an entry does not
 _EPSILON, _PROFILE = Deferred("dpltm.privacy.accountant:epsilon"), Deferred("dpltm.privacy.accountant:profile")
 _FILTER = Deferred("dpltm.privacy.accountant:filter_epsilon")
-
 MAX_PIECES = 256  # combinations of parts that are priced singly; beyond, cuts are whole, which never costs less
 QUICK_FIRST = "rdp", "pld"  # accountants that budgets ask: what one admits is admitted; either may be the tighter
 
@@ -269,7 +268,6 @@ class Planned:
 
 
 NOTHING = Planned()  # nothing was released before
-
 _DECLARED = {"public": "public", "excluded": "apart from the people that are protected (a test split)"}  # not private
 
 
