@@ -219,11 +219,8 @@ def as_replace_one(mechanism: Mechanism) -> Mechanism:
 
 def _in_order(entry: Entry, piece: tuple[Entry, ...]) -> Iterator[Mechanism]:
     """Mechanisms of an entry; a draw that came before everything else in its piece composes better."""
-    if not entry.of(Selection):
-        yield from entry.mechanisms
-        return
-    later = all(other is entry or (other.home == entry.home and other.sequence > entry.sequence) for other in piece)
-    first = later and len(entry.mechanisms) == 1
+    later = (other is entry or (other.home == entry.home and other.sequence > entry.sequence) for other in piece)
+    first = len(entry.mechanisms) == 1 and all(later)
     for mechanism in entry.mechanisms:
         yield replace(mechanism, adaptive=not first) if isinstance(mechanism, Selection) else mechanism
 

@@ -272,12 +272,9 @@ class PrivateSearch(Mechanism):
         if not 1 <= len(self.trainings) <= MAX_SETTINGS:
             raise InputError(f"Expected from 1 to {MAX_SETTINGS} trainings, not {len(self.trainings)}")
         for training in self.trainings:
-            if training.adjacency != self.adjacency:
-                raise InputError("trainings: a search and its tries are stated for one relation")
-            if training.nominal_sensitivity is not None:
-                raise InputError("trainings: those of a search have no claim beside the certified bound")
-            if isinstance(training, TruncatedSgd):
-                raise InputError("trainings: what truncation adds to delta is not priced in a search")
+            claimed, truncated = training.nominal_sensitivity is not None, isinstance(training, TruncatedSgd)
+            if training.adjacency != self.adjacency or claimed or truncated:
+                raise InputError("trainings: a search takes those of one relation, without claims and truncation")
 
 
 @dataclass(frozen=True)
