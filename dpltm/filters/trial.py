@@ -99,14 +99,8 @@ def _gradients(live: int) -> Tensor:
 
 
 def filtered(filter: Filter, gradients: Tensor, layers: Tensor, count: int) -> Tensor:
-    """Every row through the filter, as the engine does it, written out plainly.
-
-    Args:
-        filter: any.
-        gradients: of records, on some live coordinates; zero on all others, ``(records, coordinates)``.
-        layers: which layer each of these is in, of the same shape, int64.
-        count: number of layers.
-    """
+    """Every row of ``gradients``, on some live coordinates and zero on all others, through the filter as the engine does it.
+    ``layers``, of the same shape, say which of ``count`` layers a coordinate is in."""
     if filter.kind == "radial":
         return gradients * _factor(filter, gradients.norm(dim=1))[:, None]
     if filter.kind == "layer-wise":

@@ -59,12 +59,9 @@ def only_call(
 
 @dataclass(eq=False)
 class Recorder:
-    """Keep the calls of ``modules`` while entered; outputs of ``copy`` are handed on as copies: they are overwritten.
-
-    ``draws`` answer those of the forward pass, if the network draws; functions stand ``instead`` of the forward of some
-    modules. Modules of ``spread`` see one row for all of the ``records``; what they give is handed on as a row for each, so
-    that the loss has a gradient at each.
-    """
+    """Keep the calls of ``modules`` while entered. ``draws`` answer those of the forward pass; outputs of ``copy``, which
+    are overwritten, are handed on as copies; functions stand ``instead`` of the forward of some modules. Modules of
+    ``spread`` see one row for all of the ``records``: what they give is handed on as a row, with a gradient, for each."""
 
     modules: Sequence[nn.Module]
     copy: Sequence[nn.Module] = ()

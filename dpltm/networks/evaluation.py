@@ -72,11 +72,8 @@ class PricedScore:
     """What a metric counts of a record on private records: a value from 0 to 1, so its sum has sensitivity 1.
 
     Balanced accuracy, the sum over k of right_k / (K n_k), is the sum of [right] / (K n s_y) over records, with s the public
-    or paid shares of the classes in place of n_k / n. Times K n min s, a right answer counts min s / s_y, at most 1.
-
-    Attributes:
-        classes: K.
-        shares: of the classes, positive.
+    or paid ``shares`` of the ``classes``, all positive, in place of n_k / n. Times K n min s, a right answer counts
+    min s / s_y, at most 1.
     """
 
     classes: int
@@ -99,12 +96,7 @@ class PricedScore:
 
 @dataclass(frozen=True)
 class PricedError:
-    """The same of targets that are numbers: the error of a record over their range, from 0 to 1, squared for ``rmse``.
-
-    Attributes:
-        kind: ``rmse`` or ``mae``.
-        span: length of the range.
-    """
+    """The same of targets that are numbers: the error over their range, of length ``span``; squared for ``rmse``."""
 
     kind: str
     span: float
@@ -135,30 +127,22 @@ Scores = Score | PricedScore | PricedError | None
 
 
 def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = 0, score: Scores = None) -> int:
-    """Number of records whose largest output is at their label; or the whole part of the sum of their scores.
-
-    Guarantees:
-        One record, or person, more changes it by 0 or 1: where a sum grows by at most 1, so does its whole part. Whoever
-        adds whole-numbered noise needs that, since what lies behind the point would stay as it is.
-    """
+    """Number of records whose largest output is at their label; or the whole part of the sum of their scores. A record, or
+    person, more changes it by 0 or 1, as whoever adds whole-numbered noise needs it."""
     return math.floor(total_score(model, x, y, chunk, score))
 
 
 def total_score(
     model: nn.Module, x: Inputs, y: Tensor, chunk: int = 0, score: Scores = None, *, alike: bool = True
 ) -> float:
-    """Sum of the records' scores, by default 1 for each whose largest output is at its label; or of persons' scores, each
-    the mean over the records that count of a person.
-
-    Args:
-        chunk: records at a time; 0 for as many as :func:`scored_rows` says.
-        y: labels, ``(n,)``; of persons ``(n, slots)``, where ``x`` has the records in slots that are filled, in order; for
-            ``OfValues`` ``(n, ...)``.
+    """Sum of the records' scores, by default 1 for each whose largest output is at its label, ``chunk`` at a time, or as many
+    as :func:`scored_rows` says. Of persons, with labels ``(n, slots)``, and the records of filled slots in ``x``, the sum
+    of the means of theirs.
 
     Guarantees:
-        Where ``alike``, as of :func:`outputs`. A record, or a person with any records, counts for 0 to 1: a score is
-        clamped, NaN is 0, as is what is not one value, and it is rounded to a multiple of 2^-20, as is a person's mean
-        (downwards); these are summed as whole numbers, so the sum is exact whatever the order.
+        Where ``alike``, as of :func:`outputs`. A record, or a person, counts for 0 to 1: a score is clamped, NaN is 0, as is
+        what is not one value, and it is rounded to a multiple of 2^-20, as is a person's mean (downwards); these are summed
+        as whole numbers, so the sum is exact whatever the order.
     """
     valued = isinstance(score, OfValues)
     parts = list[Tensor]()
@@ -190,13 +174,8 @@ def rows_alike(model: nn.Module, like: Tensor, rows: int) -> int:
 
 
 def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK, *, alike: bool = True) -> Iterator[Tensor]:
-    """Yield what a network gives, ``(rows, K)``, for so many records at a time, in evaluation mode.
-
-    Guarantees:
-        Where ``alike``, as sums that noise is added to need it, the last rows go through the network beside rows of zeros,
-        so many as the others: products of another size may round in another way, and then a record more could change what
-        others count for.
-    """
+    """Yield what a network gives, ``(rows, K)``, for so many records at a time, in evaluation mode; where ``alike``, as sums
+    that noise is added to need it, the last ones beside rows of zeros: another number of rows may round in another way."""
     with torch.no_grad(), evaluating(model), unwritten(model):
         for start in range(0, len(x), chunk):
             rows = x[start : start + chunk]
@@ -214,10 +193,7 @@ def skill(
     metric: str = "accuracy",
     groups: Subgroups | None = None,
 ) -> Skill | None:
-    """Return how good a network is at telling classes, which have names; None if its outputs do not, or are not finite.
-
-    The records are not protected. Other arguments as of :func:`skill_of`.
-    """
+    """Return how good a network is at telling classes of records that are not protected, as :func:`skill_of`."""
     values = torch.cat([chunk.cpu() for chunk in outputs(model, x, alike=False)])
     return skill_of(values.numpy(), y.cpu().numpy(), names, metric, groups)
 

@@ -56,8 +56,7 @@ _ordered: list[Callable[[], None]] = []
 
 @contextlib.contextmanager
 def _while_any(entered: list[Callable[[], None]], turn: Callable[[], Callable[[], None]]) -> Iterator[None]:
-    """A block in which settings of the process are as ``turn`` makes them, which returns what restores those it found. The
-    last block to end restores what the first one found."""
+    """A block with settings as ``turn`` makes them; the last one to end restores what the first one found."""
     with _lock:
         restore = turn()
         entered.append(entered[0] if entered else restore)
@@ -72,14 +71,10 @@ def _while_any(entered: list[Callable[[], None]], turn: Callable[[], Callable[[]
 
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
-    """A block in which no product of float32 numbers, and no sum of narrower ones, is rounded to fewer bits.
-
-    Guarantees:
-        TF32 and bfloat16 are off for float32 operands of matrix products, convolutions and recurrent layers of cuBLAS, cuDNN
-        and oneDNN, and so are reduced-precision reductions of narrow types. cuDNN takes deterministic algorithms, and does
-        not choose among them by timing. Frozen encoders of transformers do not take their fast path, which is another one
-        where every record of a batch is padded at its end. The settings are those of the process, all threads included. A
-        model that sets them itself has its way.
+    """A block in which no product of float32 numbers, and no sum of narrower ones, is rounded to fewer bits, in cuBLAS,
+    cuDNN and oneDNN. cuDNN takes deterministic algorithms, and does not choose among them by timing. Frozen encoders of
+    transformers do not take their fast path, which is another one where every record of a batch is padded at its end. The
+    settings are those of the process, all threads included. A model that sets them itself has its way.
     """
     with _while_any(_precise, _exact):
         yield

@@ -43,8 +43,7 @@ class OwnModel:
     """A network of the user's own, not yet for any records.
 
     Attributes:
-        code: an instance, whose weights are theta0; a class or factory without arguments, called under a seed; or the
-            name of a kind.
+        code: an instance, whose weights are theta0; a class or factory, called under a seed; or the name of a kind.
         text: where it came from, as artifacts say it.
         source_sha256: of the file of its code, if it is known.
         start: weights to start from, by name; or a safetensors file.
@@ -192,29 +191,20 @@ def _matching(patterns: Iterable[str], names: Iterable[str], option: str, what: 
     return set().union(*matches.values())
 
 
-ALIKE_BY_CHANCE = 2.0**-20
-"""Share of float32 numbers that may be equal in two draws: sixteen times as many as of uniform ones are."""
-
-FOLLOWS = 0.5
-"""Correlation of two draws from which on they share what is no draw: weights that were trained, and a little noise."""
-
-BY_CHANCE = 6.0
-"""Standard deviations that Fisher's z of a correlation stays within by chance (one weight in 10^5 of four numbers)."""
-
-
 def _is_fixed(value: Tensor, other: Tensor) -> bool:
-    """Tell whether a good part of some weights is the same under two seeds."""
+    """Whether a good part of some weights is the same under two seeds, perhaps with a little noise."""
     if bool((value == value.flatten()[0]).all()):
         return False
     alike = (value == other) & (value != 0) & (value != 1)
-    if int(alike.sum()) > 4 + ALIKE_BY_CHANCE * value.numel():
+    if int(alike.sum()) > 4 + 2.0**-20 * value.numel():  # sixteen times as many as of uniform draws are
         return True
     if value.numel() < 4:  # of so few, correlation is by chance
         return bool(alike.all())
     pair = torch.stack([value.double().flatten(), other.double().flatten()])
     pair -= pair.mean(1, keepdim=True)
     follows = (pair[0] @ pair[1] / (pair[0].norm() * pair[1].norm()).clamp_min(1e-300)).clamp(-1, 1)
-    return bool(follows > FOLLOWS and follows.atanh() * math.sqrt(value.numel() - 3) > BY_CHANCE)
+    # six standard deviations of Fisher's z (by chance one weight in 10^5 of four numbers)
+    return bool(follows > 0.5 and follows.atanh() * math.sqrt(value.numel() - 3) > 6.0)
 
 
 def check_module(module: nn.Module, text: str) -> None:

@@ -136,8 +136,7 @@ class OwnNetwork(Layout):
         return copied(module, self.text)  # or a factory could hand out one and the same
 
     def made_up(self, records: int = RECORDS) -> Tensor:
-        """Return made-up records, ``(records, features)``: fractions of multiples of the golden ratio, or
-        positions."""
+        """Return made-up records, ``(records, features)``: fractions, or positions."""
         parts = trials.fractions(records, self.features)
         if self.tables:
             sizes = torch.tensor(self.tables, dtype=torch.float64).repeat(self.features)[: self.features]
@@ -336,8 +335,7 @@ def _check_functions(network: OwnNetwork, outputs: Tensor) -> None:
 
 
 def _varies(score: Batch, outputs: Tensor, labels: Tensor) -> bool:
-    """Tell whether a score of one record, also of outputs that are all equal, depends on what was scored before, or
-    draws from a common generator, at each of several tries: another thread may."""
+    """Whether a score of one record depends on what was scored before, or draws from a common generator at every try."""
     rows = [*zip(outputs.split(1), labels.split(1), strict=True)]
     rows += [(torch.zeros_like(output), label) for output, label in rows]
     scores, drawn = list[list[bytes]](), list[bool]()
@@ -393,10 +391,8 @@ def network_notes(network: Network) -> tuple[str, ...]:
 
 
 def check_labels(network: Network, dataset: Dataset) -> None:
-    """Refuse private labels that the loss, or the score, of a network does not take: no class numbers, nobody checked them.
-
-    What such a function says when it fails may tell of a label, so it is not passed on.
-    """
+    """Refuse private labels that the loss, or the score, of a network does not take; what such a function says when it fails
+    may tell of a label, so it is not passed on."""
     if not isinstance(network, OwnNetwork) or network.labels is None or network.own is None:
         return
     outputs = _run(network, network.build(0), network.made_up()[:1])
@@ -420,10 +416,7 @@ def check_labels(network: Network, dataset: Dataset) -> None:
 
 
 def as_trained(network: Network, model: nn.Module) -> OwnNetwork | None:
-    """Return a network of the user's own, known by its outputs after training; numbers that are not finite count as 0.
-
-    None for a kind by name.
-    """
+    """Return a network of the user's own, known by its outputs after training, not finite ones as 0; None for a kind."""
     if not isinstance(network, OwnNetwork):
         return None
     outputs = _run(network, model, network.made_up()).nan_to_num(0.0, 0.0, 0.0)

@@ -192,15 +192,8 @@ def skill_of(
     metric: str = "accuracy",
     groups: Subgroups | None = None,
 ) -> Skill | None:
-    """Return how good a network is; None where its outputs are not finite, or do not tell classes.
-
-    Args:
-        outputs: ``(n, K)`` with K at least 2, before the softmax; ``n`` at least 1.
-        labels: ``(n,)``, in ``0..K-1``.
-        names: of the classes; by default their numbers.
-        metric: by which it is judged.
-        groups: of the records, to be judged as well.
-    """
+    """Return how good a network is by its ``outputs (n, K)`` before the softmax, for ``labels (n,)`` of classes with
+    ``names``; None where they are not finite, or do not tell classes. ``groups`` of the records are judged as well."""
     tells = outputs.ndim == 2 and outputs.shape[1] >= 2 and labels.ndim == 1 and labels.max() < outputs.shape[1]
     if not tells or not np.isfinite(outputs).all():
         return None
