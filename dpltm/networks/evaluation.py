@@ -135,9 +135,9 @@ def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = 0, score:
 def total_score(
     model: nn.Module, x: Inputs, y: Tensor, chunk: int = 0, score: Scores = None, *, alike: bool = True
 ) -> float:
-    """Sum of the records' scores, by default 1 for each whose largest output is at its label, ``chunk`` at a time, or as many
-    as :func:`scored_rows` says. Of persons, with labels ``(n, slots)``, and the records of filled slots in ``x``, the sum
-    of the means of theirs.
+    """Sum of the records' scores, by default 1 for each whose largest output is at its label, ``chunk`` at a time, or as
+    many as :func:`scored_rows` says. Of persons, with labels ``(n, slots)``, and the records of filled slots in ``x``, the
+    sum of the means of theirs.
 
     Guarantees:
         Where ``alike``, as of :func:`outputs`. A record, or a person, counts for 0 to 1: a score is clamped, NaN is 0, as is

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from types import MethodType, ModuleType
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -29,10 +29,21 @@ from dpltm import __version__
 from dpltm.errors import InputError, did_you_mean, first_line
 from dpltm.networks import MAX_NAME_LENGTH, Batch, names_code
 from dpltm.networks.layers import check_layers
-from dpltm.networks.layout import DTYPES, StartProvenance
 from dpltm.networks.state import check_names, persistent_buffers
 from dpltm.privacy.entry import Lineage
 from dpltm.records.files import file_digest, read_weights
+
+Form = Literal["flat", "stored", "image"]
+"""How a record reaches the module: in a row; in the shape in which it is stored; or ``(channels, height, width)``."""
+
+StartProvenance = Literal["data-free", "public", "lineage"]
+"""What starting weights depend on: no records; public ones; those of a lineage."""
+
+RECORDS, MOST_OUTPUTS = 8, 1024
+"""Made-up records that a network is known by, and most outputs of each that are kept."""
+
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+"""Of buffers."""
 
 Code = nn.Module | Callable[[], nn.Module] | str
 """A module, its class or another factory without arguments, or the name of a kind."""
@@ -221,9 +232,17 @@ def check_module(module: nn.Module, text: str) -> None:
             raise InputError(f"{where}: {name} is of {value.dtype}; parameters must be torch.float32 (module.float())")
         if not bool(value.isfinite().all()):
             raise InputError(f"{where}: {name} holds a weight that is not finite")
-    for name, buffer in persistent_buffers(module).items():
-        if str(buffer.dtype).removeprefix("torch.") not in DTYPES:
-            raise InputError(f"{where}: buffer {name} is of {buffer.dtype}; take one of {', '.join(DTYPES)}")
+    for name, (_, dtype) in buffers_of(module).items():
+        if dtype not in DTYPES:
+            raise InputError(f"{where}: buffer {name} is of torch.{dtype}; take one of {', '.join(DTYPES)}")
+
+
+def buffers_of(module: nn.Module) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return shape and dtype of every persistent buffer, by name."""
+    return {
+        name: (tuple(value.shape), str(value.dtype).removeprefix("torch."))
+        for name, value in persistent_buffers(module).items()
+    }
 
 
 def class_of(module: nn.Module) -> type[nn.Module]:

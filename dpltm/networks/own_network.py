@@ -4,31 +4,44 @@ A built network is a copy of the module whose ``forward`` takes what all network
 records are put into their shape, images as ``(channels, height, width)``, words as whole numbers, and ``.logits`` is taken
 of what comes out. It is done in a subclass made for it, so all parameter names stay what they are.
 
-Artifacts hold its :class:`Layout`. Whoever loads one names the code again (``with_code``), and it is compared.
+Artifacts state what it is (``to_json``). Whoever loads one names the code again (``with_code``), and it is compared.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import math
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import CodeError, InputError, first_line
-from dpltm.networks import KINDS, Batch, ModelSpec, Network, check_kind_takes, kind_name, resolve
+from dpltm.errors import ArtifactError, CodeError, InputError, first_line
+from dpltm.networks import KINDS, MAX_WEIGHTS, Batch, ModelSpec, Network, check_kind_takes, kind_name, resolve
 from dpltm.networks.evaluation import OfValues, check_loss, scored_rows
 from dpltm.networks.full_precision import seeded
-from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Holder, Layout, StartProvenance, buffers_of
 from dpltm.networks.masks import Mask
-from dpltm.networks.own import OwnModel, check_module, class_of, copied, loaded_code, own_model, versions
-from dpltm.networks.state import evaluating, put, states_of, weights_of
+from dpltm.networks.own import (
+    MOST_OUTPUTS,
+    RECORDS,
+    Form,
+    OwnModel,
+    StartProvenance,
+    buffers_of,
+    check_module,
+    class_of,
+    copied,
+    loaded_code,
+    own_model,
+    versions,
+)
+from dpltm.networks.state import OF_PYTORCH, content_id, evaluating, put, states_of, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records import made_up as trials
@@ -46,27 +59,120 @@ ROWS = 32
 """Records that every network is tried with as it is made; before private ones are scored, as many as then are."""
 
 
+MAX_TENSORS = 100_000
+"""Most parameters and buffers."""
+
+
 @dataclass(frozen=True, eq=False)
-class OwnNetwork(Layout):
-    """A network of the user's own for some records: a :class:`dpltm.networks.Network`.
+class OwnNetwork(Network):
+    """A network of the user's own for some records.
 
     Attributes:
+        form: how a record reaches the module.
+        buffers: shapes and dtypes of those of the module, in order.
+        frozen: names of the parameters that are not trained.
+        outputs: on the made-up records, ``(8, k)`` float32, at the weights that its artifact holds.
+        source_sha256: of the file of the code, as it was.
         start: weights in the place of the code's, by name.
         own: the code; None where it is not at hand.
-        edited: whether its file is another one than that of ``source_sha256``.
     """
 
+    form: Form = "stored"
+    buffers: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    frozen: tuple[str, ...] = ()
+    outputs: Tensor | None = None
+    start_provenance: StartProvenance = "data-free"
+    source_sha256: str | None = None
     start: Mapping[str, Tensor] | None = None
     own: OwnModel | None = None
-    edited: bool = False
+
+    @property
+    def edited(self) -> bool:
+        """Whether the file of its code is another one than it was."""
+        return self.own is not None and self.own.source_sha256 != self.source_sha256
 
     @cached_property
     def identity(self) -> str:
-        """Digest of its layout and outputs; and of its code as it is now, where that was edited: training may differ."""
-        by_layout = super().identity
+        """Digest of what artifacts state of it, so of its weights and of what it computes; and of its code as it is now,
+        where that was edited: training may differ."""
+        digest = hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
         if self.own is None or not self.edited:
-            return by_layout
-        return hashlib.sha256(f"{by_layout} {self.own.source_sha256}".encode()).hexdigest()
+            return digest
+        return hashlib.sha256(f"{digest} {self.own.source_sha256}".encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what artifacts state of it, beside text, features and classes: no code, and no weights."""
+        assert self.outputs is not None
+        return {
+            "source_sha256": self.source_sha256,
+            "record": list(self.record_shape),
+            "tables": list(self.tables),
+            **({} if self.labels is None else {"labels": [self.labels.dtype, list(self.labels.shape)]}),
+            "form": self.form,
+            **({"parts": [[*astuple(part), False] for part in self.parts]} if self.parts else {}),
+            "parameters": [[name, list(shape)] for name, shape in self.parameter_shapes.items()],
+            "buffers": [[name, list(shape), dtype] for name, (shape, dtype) in self.buffers.items()],
+            "frozen": list(self.frozen),
+            "prunable": list(self.prunable),
+            "start_provenance": self.start_provenance,
+            "outputs": [list(self.outputs.shape), content_id({"outputs": self.outputs.numpy()})],
+        }
+
+    @classmethod
+    def from_json(cls, where: str, document: Mapping[str, Any], body: Any) -> OwnNetwork:
+        """Return the network, without code and outputs, that ``body``, and a ``document`` called ``where``, state;
+        ArtifactError if it is none."""
+        from dpltm.networks.layout import read
+
+        try:
+            network = cls(**read(document, body))
+            network.check("the network")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            why = str(error) if isinstance(error, InputError) else "not the layout of a network"
+            raise ArtifactError(f"{where}: own: {why}") from None
+        return network
+
+    @property
+    def output_shape(self) -> tuple[int, int]:
+        """Shape of the outputs that go with it."""
+        assert self.outputs is not None
+        return RECORDS, self.outputs.shape[1]
+
+    def with_outputs(self, where: str, body: Mapping[str, Any], outputs: Tensor) -> OwnNetwork:
+        """Return the same with the outputs that lie beside ``body``; ArtifactError if they are others."""
+        if body["outputs"][1] != content_id({"outputs": outputs.numpy()}):
+            raise ArtifactError(f"{where}: the outputs on made-up records are not the network's; damaged or changed")
+        return replace(self, outputs=outputs)
+
+    def check(self, where: str) -> None:
+        """Raise InputError for what no module has, or that is too large."""
+        shapes, names = self.parameter_shapes, [part.name for part in self.parts]
+        weights = self.parameters + sum(math.prod(shape) for shape, _ in self.buffers.values())
+        tensors = len(shapes) + len(self.buffers)
+        if weights > MAX_WEIGHTS or tensors > MAX_TENSORS:
+            raise InputError(
+                f"{where} has {weights:,} weights in {tensors:,} tensors; {MAX_WEIGHTS:,} in {MAX_TENSORS:,} are taken"
+            )
+        trained = shapes.keys() - {*self.frozen}
+        consistent = (
+            self.text.isprintable()
+            and (self.classes == 0) == (self.labels is not None)
+            and math.prod(self.record_shape) == self.features
+            and (not self.parts or sum(part.size for part in self.parts) == self.features)
+            and len({*names}) == len(names)
+            and all(map(str.isidentifier, names))
+            and not shapes.keys() & self.buffers.keys()
+            and bool(trained)
+            and {*self.frozen} <= shapes.keys()
+            and {*self.prunable} <= trained
+            and all(len(shapes[name]) >= 2 for name in self.prunable)
+        )
+        with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError):
+            if consistent and list(dict(Holder(self, "meta").named_parameters())) == list(shapes):
+                return
+        raise InputError(
+            f"{where} has facts that contradict each other, or parameters whose names, or order, no module has"
+        )
 
     @cached_property
     def source(self) -> dict[str, str]:
@@ -103,7 +209,10 @@ class OwnNetwork(Layout):
 
     def check_code(self, label: str) -> None:
         if self.own is None:
-            raise self.no_code(label)
+            raise InputError(
+                f"{label}: the code of its network, {self.text!a:.100}, is not at hand; name its model, as FILE.py:NAME or"
+                " in dpltm.tickets.load(path, model=MyNet)"
+            )
 
     def build(self, seed: int | None) -> nn.Module:
         """Build the network; see :func:`dpltm.networks.build`. Without code, a module that only holds weights."""
@@ -169,7 +278,7 @@ class OwnNetwork(Layout):
         for name in ("start", "freeze", "prunable", "start_provenance", "start_lineage"):
             if getattr(model, name) not in (None, (), ""):
                 raise InputError(f"`{name}`: the network that was made says so itself; leave it out")
-        network = replace(self, own=model, start=None, edited=self.source_sha256 != model.source_sha256)
+        network = replace(self, own=model, start=None)
         module = network.new_module(0)
         check_module(module, model.text)
         _check_same(_shapes_of(module), self.parameter_shapes, model.text, "parameter")
@@ -185,6 +294,39 @@ class OwnNetwork(Layout):
                 " network than the one that this was made with"
             )
         return network
+
+
+class Holder(nn.Module):
+    """Parameters and buffers of a network whose code is not at hand, zeros by their names; KeyError and the like for names
+    that no module has."""
+
+    network: OwnNetwork
+
+    def __init__(self, network: OwnNetwork, device: str = "cpu") -> None:
+        super().__init__()
+        for name, shape in network.parameter_shapes.items():
+            value = nn.Parameter(torch.zeros(shape, device=device), requires_grad=name not in network.frozen)
+            module, last = self._place(name)
+            module.register_parameter(last, value)
+        for name, (shape, dtype) in network.buffers.items():
+            module, last = self._place(name)
+            module.register_buffer(last, torch.zeros(shape, dtype=getattr(torch, dtype), device=device))
+        vars(self)["network"] = network  # whatever a layer is called
+
+    def _place(self, name: str) -> tuple[nn.Module, str]:
+        module: nn.Module = self
+        *places, last = name.split(".")
+        for part in places:
+            if not part or part in OF_PYTORCH:
+                raise KeyError(part)
+            if part not in module._modules:
+                setattr(module, part, nn.Module())  # ``add_module`` refuses names of methods, such as half
+            module = cast(nn.Module, module._modules[part])
+        return module, last
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.network.check_code("this network")
+        return x
 
 
 def for_records(model: OwnModel, dataset: Dataset) -> OwnNetwork:
