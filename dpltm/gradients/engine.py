@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpltm.errors import InputError, first_line
-from dpltm.filters import ElementWiseFilter, Filter
-from dpltm.filters.descriptor import LayerWiseFilter, RadialFilter
+from dpltm.filters.descriptor import ElementWiseFilter, Filter, LayerWiseFilter, RadialFilter
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
