@@ -281,8 +281,14 @@ class OwnNetwork(Network):
         network = replace(self, own=model, start=None)
         module = network.new_module(0)
         check_module(module, model.text)
-        _check_same(_shapes_of(module), self.parameter_shapes, model.text, "parameter")
-        _check_same(buffers_of(module), self.buffers, model.text, "buffer")
+        mine, stored = {**_shapes_of(module), **buffers_of(module)}, {**self.parameter_shapes, **self.buffers}
+        if [*mine.items()] != [*stored.items()]:
+            wrong = next((name for name in (*stored, *mine) if mine.get(name) != stored.get(name)), "")
+            changed = f"{wrong} is {mine.get(wrong, 'gone')}, and was {stored.get(wrong, 'not there')}"
+            raise InputError(
+                f"`model`: {model.text} is another network than the one that this was made with:"
+                f" {changed if wrong else 'its parameters, or buffers, are in another order'}"
+            )
         built = network.build(0)
         put(built, values)
         outputs, kept = _passed(network, built), self.outputs
@@ -373,14 +379,6 @@ def _laid_out(draft: OwnNetwork, module: nn.Module) -> OwnNetwork:
 
 def _shapes_of(module: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in module.named_parameters()}
-
-
-def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, what: str) -> None:
-    if list(mine.items()) != list(stored.items()):
-        wrong = next((name for name in (*stored, *mine) if mine.get(name) != stored.get(name)), None)
-        here, wanted = mine.get(str(wrong), "not there"), stored.get(str(wrong), "not there")
-        difference = f"{what} {wrong} is {here}, and was {wanted}" if wrong else f"its {what}s are in another order"
-        raise InputError(f"`model`: {text} is another network than the one that this was made with: {difference}")
 
 
 def _passed(network: OwnNetwork, model: nn.Module) -> Tensor:

@@ -217,26 +217,26 @@ def test_the_data_say_what_a_name_leaves_open(text, shape, tables, full):
     assert resolve(text, shape, tables) == full
 
 
-NO_IMAGES = "records of shape {} are no images; if they are flattened ones, say their size, as in {}:28x28x1"
-NO_VECTORS = "{} are no sequences of vectors; if they are flattened ones, say their size, as in {}:128x9"
-IN_TABLES = "records with tables of 5 and 6 positions"
+NOT_TAKEN = (
+    "records {} are no {}; if they are flattened ones, say their size, as in {}; if they are words in one table, their"
+    " number (`words`)"
+)
 
 
 @pytest.mark.parametrize(
-    ("text", "shape", "tables", "message"),
+    ("text", "shape", "tables", "records", "kind", "example"),
     [
-        *(("cnn", shape, (), NO_IMAGES.format(shape, "cnn")) for shape in ((), (784,), (2, 28, 28, 3))),
-        ("lstm", (123,), (), NO_VECTORS.format("records of shape (123,)", "lstm")),
-        ("gru", (2,), (5, 6), NO_VECTORS.format(IN_TABLES, "gru")),
-        (
-            "embed", (28, 28), (),
-            "records of shape (28, 28) are no texts, whose words are positions in one table; if they are such, say the"
-            " number of words by `words`",
-        ),
+        *(("cnn", shape, (), f"of shape {shape}", "images", "28x28x1") for shape in ((), (784,), (2, 28, 28, 3))),
+        ("lstm", (123,), (), "of shape (123,)", "sequences", "128x9"),
+        ("gru", (2,), (5, 6), "with tables of 5 and 6 positions", "sequences", "128x9"),
+        ("embed", (28, 28), (), "of shape (28, 28)", "texts", "10000"),
     ],
-)  # fmt: skip
-def test_data_that_a_name_does_not_fit(text, shape, tables, message):
-    assert refused(resolve, text, shape, tables) == f"`model` {text}: {message}"
+)
+def test_data_that_a_name_does_not_fit(text, shape, tables, records, kind, example):
+    assert (
+        refused(resolve, text, shape, tables)
+        == f"`model` {text}: {NOT_TAKEN.format(records, kind, f'{text}:{example}')}"
+    )
 
 
 MANY = ",".join("1" * 101)
