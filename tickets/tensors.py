@@ -136,7 +136,8 @@ def with_outputs(folder: Path, network: Network, body: object) -> Network:
     if not isinstance(network, OwnNetwork):
         return network
     assert isinstance(body, dict)
-    values = read_tensors(folder / OUTPUTS, {"outputs": network.output_shape}, "float32")
+    assert network.outputs is not None
+    values = read_tensors(folder / OUTPUTS, {"outputs": tuple(network.outputs.shape)}, "float32")
     return network.with_outputs(str(folder / OUTPUTS), body, torch.from_numpy(values["outputs"]))
 
 

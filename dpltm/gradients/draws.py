@@ -59,10 +59,8 @@ def mixed(words: Tensor, other: Tensor | None = None) -> Tensor:
 
 
 def blocks(keys: Tensor, draw: int, count: int) -> Iterator[tuple[slice, Tensor]]:
-    """Some records at a time, and their words of 64 random bits, ``(rows, count)`` int64, overwritten by the next.
-
-    Word p of record r follows from ``keys[r]``, the number of the draw, and p.
-    """
+    """Some records at a time, and their words of 64 random bits, ``(rows, count)`` int64, overwritten by the next: word p of
+    record r follows from ``keys[r]``, the number of the draw, and p."""
     own = mixed(keys + mixed(torch.tensor([draw + 1], device=keys.device)))
     along = torch.arange(count, device=keys.device) * STEP
     at_once = len(keys) if keys.is_cuda else max(1, BLOCK // max(1, count))

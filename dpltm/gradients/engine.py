@@ -1,8 +1,5 @@
-"""Filtered sums of per-record gradients, from one forward and one backward pass.
-
-Each layer stands for the per-record gradients of its own parameters (see ``Layer``), written out only where they must be. A
-radial filter needs a norm and one weighted sum, an element-wise one every live coordinate of every record, some at a time.
-"""
+"""Filtered sums of per-record gradients, from one forward and one backward pass. Each layer stands for those of its own
+parameters (see ``Layer``), written out only where they must be."""
 
 from __future__ import annotations
 
@@ -71,12 +68,8 @@ BY_VALUES = (
 
 @dataclass(frozen=True)
 class FilteredSum:
-    """The sum over a batch of filtered per-record gradients.
-
-    Attributes:
-        values: live coordinates of the sum, ``(live,)`` float64, parameter by parameter, row-major within each.
-        skipped: records, or groups, with a gradient not finite, or beyond ``REACH``, that contributed zero; private.
-    """
+    """The ``values`` of a sum, ``(live,)`` float64, parameter by parameter, row-major within each; and how many records, or
+    groups, contributed zero, since a gradient was not finite, or beyond ``REACH``: private."""
 
     values: Tensor
     skipped: int
@@ -199,12 +192,11 @@ class RecordGradients:
     def settle(
         self, expected_batch: float, physical_batch: int | None = None, any_width: bool = True, narrow: bool = False
     ) -> int:
-        """Choose the rows of every pass from public numbers; after :meth:`check`. Returns how many rows to hold at once.
+        """Choose the rows of every pass from public numbers, after :meth:`check`, and return how many to hold at once.
 
         ``expected_batch`` records are in a step on average; ``physical_batch`` are held at most, else what memory allows.
-        Tensors of ``any_width`` may be mapped: by element-wise filters, any number of coordinates; and wherever a rehearsal
-        has failed, by others. Passes in bfloat16 are ``narrow``.
-        """
+        Tensors of ``any_width`` may be mapped: by element-wise filters, and wherever a rehearsal has failed. Passes in
+        bfloat16 are ``narrow``."""
         if self._plan is None:  # nor are there records
             return 1
         kept, passing = max(1, 4 * self._plan.kept), max(1, 4 * self._plan.passing)

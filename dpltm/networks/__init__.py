@@ -129,13 +129,16 @@ class ModelSpec(Network):
         for what, size, most in (("features", self.features, MAX_FEATURES), ("classes", self.classes, MAX_WIDTH)):
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= most:
                 raise InputError(f"model {self.text:.80}: {what} {size!r:.40} is not between 1 and {most}")
-        record_shape = name.record_shape(self.features)
+        record_shape = name.sizes if name.inputs in ("images", "sequences") else (self.features,)
         if (size := math.prod(record_shape)) != self.features:
             raise InputError(f"`model`: {self.text}: such {name.inputs} have {size} features, not {self.features}")
         shapes = _shapes_of(name, self.features, self.classes)
         prunable = (key for key, shape in shapes.items() if len(shape) >= 2 and not key.startswith(f"{PROJECTION}."))
         vars(self).update(
-            record_shape=record_shape, tables=name.tables, parameter_shapes=shapes, prunable=tuple(prunable)
+            record_shape=record_shape,
+            tables=name.sizes if name.inputs == "texts" else (),
+            parameter_shapes=shapes,
+            prunable=tuple(prunable),
         )
         if self.parameters > MAX_WEIGHTS:
             raise InputError(f"`model`: {self.text} has {self.parameters:,} weights; take at most {MAX_WEIGHTS:,}")

@@ -220,8 +220,7 @@ def check_loss(network: Network) -> None:
     if network.labels is not None and network.loss is None:
         raise InputError(
             f"`loss=` is missing: {network.labels} are no class numbers; give, in Python, a function of outputs and labels"
-            f" to one value a record, such as loss=lambda outputs, y: {_squares(network)}; for select and accuracies also"
-            " `score=`, from 0 to 1"
+            " to one value a record; for select and accuracies also `score=`, from 0 to 1"
         )
 
 
@@ -230,12 +229,8 @@ def check_score(network: Network, taker: str) -> None:
     if network.labels is not None and network.score is None:
         raise InputError(
             f"`score=` is missing: {network.labels} are no class numbers, so {taker} needs, in Python, a function of outputs"
-            f" and labels to one value from 0 to 1 a record, such as score=lambda outputs, y: 1 / (1 + {_squares(network)})"
+            " and labels to one value from 0 to 1 a record"
         )
-
-
-def _squares(network: Network) -> str:
-    return "(outputs - y).square()" + (".flatten(1).mean(1)" if network.labels and network.labels.shape else "")
 
 
 def check_priced(metric: str | None) -> None:

@@ -1,8 +1,8 @@
 """Products of float32 numbers taken in float32, whatever the device would round them to for speed, and each time the same.
 
-On recent GPUs PyTorch multiplies float32 numbers of convolutions with 10 bits of mantissa (TF32) unless told otherwise, and
-processors may take bfloat16 in the same way. A gradient would then be off by 1e-3, and by how much may depend on the batch.
-The fastest gradients of a convolution in cuDNN add up in whatever order threads come, so that no two passes agree.
+Recent GPUs multiply float32 numbers of convolutions with 10 bits of mantissa (TF32), and processors may take bfloat16: a
+gradient would be off by 1e-3, and by how much may depend on the batch. cuDNN's fastest gradients of a convolution add up in
+whatever order threads come.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ _seeding = threading.RLock()
 
 @contextlib.contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """A block in which the common generators of torch, of the processor and of ``device``, begin at a public seed;
-    afterwards they are as they were. One thread at a time: what another draws there would be taken for one's own."""
+    """A block in which the common generators of torch, of the processor and of ``device``, begin at a public seed, and are
+    restored. One thread at a time: what another draws there would be taken for one's own."""
     devices = [device.index] if device is not None and device.type == "cuda" else []
     with _seeding, torch.random.fork_rng(devices):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed takes milliseconds, and seeds other devices

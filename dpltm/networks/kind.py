@@ -56,7 +56,6 @@ class NetworkKind:
     """A kind of networks that can be chosen by name.
 
     Attributes:
-        name: such as ``mlp``.
         metavar: how help shows its names; empty where another kind's does.
         inputs: what records may be. A network of vectors takes several of them in a row, ``(..., features)``, as well.
         layers: makes them of a name that was read, the features of one flattened record and the number of classes:
@@ -162,17 +161,6 @@ class NetworkName:
     @property
     def widths(self) -> tuple[int, ...]:
         return self.kind.usual(self.sizes) if self.explicit is None else self.explicit
-
-    @property
-    def tables(self) -> tuple[int, ...]:
-        """Sizes of the tables that inputs are positions in; none where they are quantities."""
-        return self.sizes if self.inputs == "texts" else ()
-
-    def record_shape(self, features: int) -> tuple[int, ...]:
-        """Return the shape of one record of so many values; it has other numbers of them where these are too many."""
-        if self.inputs in ("images", "sequences"):
-            return self.sizes
-        return (features,)
 
 
 def _numbers(text: str, separator: str) -> tuple[int, ...]:

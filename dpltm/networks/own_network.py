@@ -132,12 +132,6 @@ class OwnNetwork(Network):
             raise ArtifactError(f"{where}: own: {why}") from None
         return network
 
-    @property
-    def output_shape(self) -> tuple[int, int]:
-        """Shape of the outputs that go with it."""
-        assert self.outputs is not None
-        return RECORDS, self.outputs.shape[1]
-
     def with_outputs(self, where: str, body: Mapping[str, Any], outputs: Tensor) -> OwnNetwork:
         """Return the same with the outputs that lie beside ``body``; ArtifactError if they are others."""
         if body["outputs"][1] != content_id({"outputs": outputs.numpy()}):
