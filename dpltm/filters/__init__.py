@@ -78,18 +78,6 @@ def check_claims(filter: Filter) -> None:
 
 
 __all__ = [
-    "FILTERS",
-    "PARAMETERS",
-    "Automatic",
-    "Clip",
-    "DpsrCg",
-    "Filter",
-    "FilterDescriptor",
-    "PerLayerClip",
-    "RadialTanh",
-    "Sigmoid",
-    "Tanh",
-    "check_claims",
-    "check_compiles",
-    "make_filter",
-]
+    "FILTERS", "PARAMETERS", "Automatic", "Clip", "DpsrCg", "Filter", "FilterDescriptor", "PerLayerClip", "RadialTanh",
+    "Sigmoid", "Tanh", "check_claims", "check_compiles", "make_filter",
+]  # fmt: skip

@@ -29,8 +29,7 @@ SLACK = 1e-5
 
 
 def check_filter_bound(filter: Filter) -> None:
-    """Refuse a filter that made-up gradients show to be wrong: its bound is no positive number, or a gradient comes
-    out longer, of another shape, not finite, or depending on other records."""
+    """Refuse a filter whose bound made-up gradients show to be wrong, or that depends on other records."""
     if filter.kind not in ("radial", "layer-wise", "element-wise"):
         raise InputError(f"`filter`: {filter}: is of an unknown kind {filter.kind!r:.40}")
     for live in SIZES:
@@ -99,8 +98,14 @@ def _gradients(live: int) -> Tensor:
 
 
 def filtered(filter: Filter, gradients: Tensor, layers: Tensor, count: int) -> Tensor:
-    """Every row of ``gradients``, on some live coordinates and zero on all others, through the filter as the engine does it.
-    ``layers``, of the same shape, say which of ``count`` layers a coordinate is in."""
+    """Every row through the filter, as the engine does it, written out plainly.
+
+    Args:
+        filter: any.
+        gradients: of records, on some live coordinates; zero on all others, ``(records, coordinates)``.
+        layers: which of ``count`` layers each of these is in, of the same shape, int64.
+        count: number of layers.
+    """
     if filter.kind == "radial":
         return gradients * _factor(filter, gradients.norm(dim=1))[:, None]
     if filter.kind == "layer-wise":

@@ -76,16 +76,11 @@ class FilteredSum:
 
 
 class RecordGradients:
-    """Filtered gradient sums of one network under one mask.
+    """Filtered gradient sums of one network under one mask, where pruned weights are zero: some kernels take them for it.
 
     Frozen parameters (``requires_grad=False``) have no live coordinates, whatever the mask says; unused ones have gradient
-    zero; shared ones the sum over their uses.
-
-    Args:
-        model: takes a batch, dimension 0 the records, and keeps them apart; what has no rule goes through ``torch.func``.
-        mask: live coordinates. Weights that are not must be zero: some kernels take them for zero.
-        compile: have ``torch.compile`` fuse element-wise filters, if there is a C++ compiler; slow for every new shape.
-        grouped: write every gradient out, so that those of groups of records can be averaged before the filter.
+    zero; shared ones the sum over their uses. To ``compile`` fuses element-wise filters, if there is a C++ compiler; that is
+    slow for every new shape. ``grouped`` writes every gradient out, so that groups can be averaged before the filter.
 
     Attributes:
         live: number of live coordinates: the length of every sum.
@@ -581,8 +576,7 @@ class _Operations(TorchDispatchMode):
         return result
 
     def _regular(self, values: Tensor) -> bool:
-        """Whether vectors, and threads, begin at the same places of each record: in one dense run of numbers without a
-        remainder, or in runs that are of one record each, or leave none, as many for every thread."""
+        """Whether vectors, and threads, begin at the same places of each record."""
         numbers = values.numel()
         vectors = 128 // values.element_size()
         run = 1
@@ -592,6 +586,7 @@ class _Operations(TorchDispatchMode):
                 run, shared = run * size, shared or size % self._rows == 0
         if run == numbers:
             return _even(numbers, vectors)
+        # runs that are of one record each, or leave no remainder, as many for every thread
         alike = numbers <= SHARED_SOONER or numbers // run % torch.get_num_threads() == 0
         return alike and (not shared or run % vectors == 0)
 

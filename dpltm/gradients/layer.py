@@ -288,8 +288,7 @@ class Layer(Protocol):
         """Squared norm of each record's mapped factor times gradient, ``(rows,)`` float64."""
 
     def mapped_sum(self, rows: slice, factor: Tensor, map: Map, weight: Tensor | None, count: int) -> Tensor:
-        """Sum over the first ``count`` of these rows of ``weight (rows,)``, or 1, times mapped ``factor (rows,)`` times
-        gradient, ``(live,)`` float64."""
+        """Sum over the first ``count`` rows of ``weight``, or 1, times mapped factor times gradient, ``(live,)`` float64."""
 
 
 BLOCK = 64

@@ -1,5 +1,4 @@
-"""Choice of a rule for each part of a network, made once on a batch of made-up records, and checked there: whether the
-rules account for every use of every parameter is tried out."""
+"""Choice of a rule for each part of a network, made once on a batch of made-up records, and checked there."""
 
 from __future__ import annotations
 

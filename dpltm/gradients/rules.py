@@ -56,8 +56,7 @@ class _WithoutHooks(nn.Module):
 
 
 def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
-    """Rule for a module without one of its own: its vector-Jacobian product at each record, some at a time. Those that have
-    keys draw again what they drew."""
+    """A module's vector-Jacobian product at each record, some at a time; those that have keys draw again what they drew."""
     bare = _WithoutHooks(call.module)
     parameters = {name: value for name, value in bare.named_parameters() if value.requires_grad}
     dtype = next(iter(parameters.values())).dtype

@@ -160,11 +160,6 @@ def resized(spec: ModelSpec, units: Sequence[int]) -> ModelSpec:
     return replace(spec, text=str(replace(name, explicit=None if usual else widths)))
 
 
-def for_tables(tables: tuple[int, ...]) -> tuple[str, ...]:
-    """Kinds of networks whose inputs are positions in a table, or are quantities."""
-    return tuple(name for name, kind in KINDS.items() if bool(tables) in [inputs == "texts" for inputs in kind.inputs])
-
-
 def network_metavar(inputs: Inputs | None = None) -> str:
     """Names of the networks for such records, as help shows them."""
     shown = (kind.metavar for kind in KINDS.values() if inputs is None or inputs in kind.inputs)
@@ -234,7 +229,7 @@ def model_spec(model: str | OwnModel, dataset: Dataset) -> Network:
     check_kind_takes(model, dataset)
     tables = dataset.input_tables
     spec = ModelSpec(resolve(model, dataset.input_shape, tables), dataset.features, dataset.classes)
-    check_tables(spec, dataset, f"`model`: {model}", f"take {' or '.join(for_tables(tables))}")
+    check_tables(spec, dataset, f"`model`: {model}", f"take {network_metavar('texts' if tables else 'vectors')}")
     return spec
 
 

@@ -31,10 +31,7 @@ class Compact:
 @torch.no_grad()
 def compact(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask) -> Compact:
     """Remove every unit that the mask leaves without use, but for one of every layer; pruned ``values`` count as zero.
-
-    Outputs equal the masked network's up to the rounding of shorter sums. So do gradients at the coordinates that remain;
-    those that were removed had gradient zero.
-    """
+    Outputs, and gradients at what remains, equal the masked network's up to the rounding of shorter sums."""
     model = build(spec)
     put(model, values)
     mask.apply(model)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
-from dpltm.networks import Network
+from dpltm.networks import Batch, Network
 from dpltm.networks.full_precision import aligned
 from dpltm.networks.skill import Skill, TargetSkill, skill_of, target_skill_of
 from dpltm.networks.state import evaluating, unwritten
@@ -41,8 +41,7 @@ def has_diverged(model: nn.Module, spec: Network) -> bool:
 
 @torch.no_grad()
 def scored_rows(model: nn.Module, like: Tensor) -> int:
-    """Return how many rows every pass has in which private records are scored: 32 to ``CHUNK``, by what a network takes for
-    a record of zeros (nobody's), so that it is public, and a trial can have as many."""
+    """Return how many rows every pass has in which private records are scored: 32 to ``CHUNK``, by a record of zeros."""
     numbers = 0
 
     def count(_module: nn.Module, _inputs: object, output: object) -> None:
@@ -62,9 +61,6 @@ def scored_rows(model: nn.Module, like: Tensor) -> int:
 
 STEP = 2**20
 """Scores of a record are multiples of one over so many."""
-
-Score = Callable[[Tensor, Tensor], Tensor]
-"""From outputs and labels to one value in [0, 1] a record."""
 
 
 @dataclass(frozen=True)
@@ -116,13 +112,13 @@ class PricedError:
 class OfValues:
     """A score of labels that are no class numbers: those of a record in a row of ``y``, and no persons in slots."""
 
-    score: Score
+    score: Batch
 
     def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
         return self.score(outputs, labels)
 
 
-Scores = Score | PricedScore | PricedError | None
+Scores = Batch | PricedScore | PricedError | None
 """Of the user's own, one record at a time; of a metric; or None for right answers."""
 
 
@@ -139,10 +135,8 @@ def total_score(
     many as :func:`scored_rows` says. Of persons, with labels ``(n, slots)``, and the records of filled slots in ``x``, the
     sum of the means of theirs.
 
-    Guarantees:
-        Where ``alike``, as of :func:`outputs`. A record, or a person, counts for 0 to 1: a score is clamped, NaN is 0, as is
-        what is not one value, and it is rounded to a multiple of 2^-20, as is a person's mean (downwards); these are summed
-        as whole numbers, so the sum is exact whatever the order.
+    A record, or a person, counts for 0 to 1: a score is clamped, NaN is 0, as is what is not one value, and it is rounded to
+    a multiple of 2^-20, as is a person's mean (downwards); the sum is exact whatever the order. ``alike``: see ``outputs``.
     """
     valued = isinstance(score, OfValues)
     parts = list[Tensor]()
@@ -242,6 +236,6 @@ def check_priced(metric: str | None) -> None:
         )
 
 
-def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None) -> float:
+def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Batch | None = None) -> float:
     """Fraction of records that the network gets right, or their mean score, from 0 to 1: see :func:`total_score`."""
     return total_score(model, x, y, chunk, score, alike=False) / len(x)

@@ -92,27 +92,28 @@ class NetworkKind:
             raise InputError(
                 f"`model`: {text!r:.80}: activations of {self.name} are bounded as they are; leave {TANH} out"
             )
-        if parts or not self._takes_sizes(sizes) or not self._takes_widths(name):
-            forms, examples = (
-                " or ".join(f"{self.name}:{form}" for form in forms) for forms in (self.forms, self.forms.values())
+        if (
+            parts
+            or len(sizes) not in [SIZES[inputs] for inputs in self.inputs]
+            or len(name.widths) - projected not in (*self.counts, len(self.usual(sizes)))
+            or not all(1 <= size <= self.max_size for size in sizes)
+            or not all(1 <= width <= self.max_width for width in name.widths)
+        ):
+            forms = " or ".join(
+                f"{self.name}:{form}, as in {self.name}:{example}," for form, example in self.forms.items()
             )
-            size_limit = f"sizes from 1 to {self.max_size:,} and " if sized else ""
-            limits = f"{size_limit}widths from 1 to {self.max_width:,}"
-            raise InputError(f"`model`: {text!r:.80}: write {forms}, as in {examples}, with {limits}")
+            limits = f"widths up to {self.max_width:,}" + (f" and sizes up to {self.max_size:,}" if sized else "")
+            raise InputError(f"`model`: {text!r:.80}: write {forms} with {limits}")
         return name
 
-    def _takes_sizes(self, sizes: tuple[int, ...]) -> bool:
-        counts = [SIZES[inputs] for inputs in self.inputs]
-        return len(sizes) in counts and all(1 <= size <= self.max_size for size in sizes)
-
-    def _takes_widths(self, name: NetworkName) -> bool:
-        count = len(name.widths) - name.projected
-        counted = count in self.counts or count == len(self.usual(name.sizes))
-        return counted and all(1 <= width <= self.max_width for width in name.widths)
-
     def sizes_of(self, text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the sizes that data decide: the ``shape`` of one record as it was stored, and the sizes of ``tables`` that
-        its values are positions in. Raises InputError for records that a network, called ``text``, does not take."""
+        """Return the sizes that data decide; InputError for records that the network does not take.
+
+        Args:
+            text: what the user calls the network.
+            shape: of one record as it was stored.
+            tables: sizes of the tables that its values are positions in; none where they are quantities.
+        """
         for inputs in self.inputs:
             match inputs:
                 case "vectors":
@@ -168,9 +169,11 @@ def _numbers(text: str, separator: str) -> tuple[int, ...]:
     return tuple(int(part) if re.fullmatch("[1-9][0-9]{0,7}", part) else 0 for part in text.split(separator))
 
 
-_MLP, _CNN, _LATENT, _EMBED, _RECURRENT = (
-    Deferred(f"dpltm.networks.layers:{name}") for name in ("mlp", "cnn", "latent", "embed", "recurrent")
-)
+_MLP = Deferred("dpltm.networks.layers:mlp")
+_CNN = Deferred("dpltm.networks.layers:cnn")
+_LATENT = Deferred("dpltm.networks.layers:latent")
+_EMBED = Deferred("dpltm.networks.layers:embed")
+_RECURRENT = Deferred("dpltm.networks.layers:recurrent")
 _OF_SEQUENCES = {"STEPSxVALUES[:UNITS]": "128x9:32", "WORDS[:VECTOR,UNITS]": "10000:16,32"}
 
 

@@ -1,7 +1,6 @@
 """What a user names as a network of their own: a module, its class or a factory, given weights, and patterns of names.
 
-``OwnModel`` is that, not yet for any records; ``dpltm.networks.own_network`` makes it a network for some. Artifacts hold
-where its code came from, as text; never the code.
+``dpltm.networks.own_network`` makes it a network for some records. Artifacts say where its code came from; never the code.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ class OwnModel:
 
     Attributes:
         code: an instance, whose weights are theta0; a class or factory, called under a seed; or the name of a kind.
-        text: where it came from, as artifacts say it.
-        source_sha256: of the file of its code, if it is known.
+        text, source_sha256: where it came from, as artifacts say it, and of the file of its code, if that is known.
         start: weights to start from, by name; or a safetensors file.
         start_provenance: what an instance's weights, or those of ``start``, depend on: ``data-free`` or ``public``.
         start_lineage: the same, where they depend on private records: ``run.lineage``.
@@ -104,8 +102,8 @@ class OwnModel:
         return {name: value.detach().to("cpu", other.dtype, copy=True) for name, value, other in both}
 
     def provenance(self, module: nn.Module, again: Callable[[], nn.Module], has_start: bool) -> StartProvenance:
-        """Return what the starting weights depend on; InputError where nobody said so and they are no random draw. ``again``
-        makes the module under another seed; with ``has_start``, weights take the place of the module's."""
+        """Return what the starting weights depend on; InputError where nobody said so and they are no random draw, as the
+        module made ``again`` under another seed shows."""
         declared = self.start_provenance
         handed_in = has_start or isinstance(self.code, nn.Module)
         if declared not in (None, "data-free", "public") or (declared and self.start_lineage is not None):

@@ -93,8 +93,7 @@ class OwnNetwork(Network):
 
     @cached_property
     def identity(self) -> str:
-        """Digest of what artifacts state of it, so of its weights and of what it computes; and of its code as it is now,
-        where that was edited: training may differ."""
+        """Digest of what artifacts state of it; and of its code as it is now, where that was edited."""
         digest = hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
         if self.own is None or not self.edited:
             return digest
@@ -120,8 +119,7 @@ class OwnNetwork(Network):
 
     @classmethod
     def from_json(cls, where: str, document: Mapping[str, Any], body: Any) -> OwnNetwork:
-        """Return the network, without code and outputs, that ``body``, and a ``document`` called ``where``, state;
-        ArtifactError if it is none."""
+        """Return the network, without code and outputs, that ``body``, and a ``document`` called ``where``, state."""
         from dpltm.networks.layout import read
 
         try:
@@ -264,11 +262,8 @@ class OwnNetwork(Network):
         raise max(reversed(failures), key=lambda error: not isinstance(error, CodeError))  # rather where the code ran
 
     def with_code(self, model: OwnModel, values: Mapping[str, Tensor]) -> OwnNetwork:
-        """Return the same network with its code at hand; ``values`` are the weights that ``outputs`` are of.
-
-        InputError for another network: other names, shapes or buffers, or other outputs for the same weights; and for
-        settings that the network has already.
-        """
+        """Return the same network with its code at hand; ``values`` are the weights that ``outputs`` are of. InputError for
+        other names, shapes, buffers or outputs, and for settings that the network has already."""
         for name in ("start", "freeze", "prunable", "start_provenance", "start_lineage"):
             if getattr(model, name) not in (None, (), ""):
                 raise InputError(f"`{name}`: the network that was made says so itself; leave it out")
@@ -297,8 +292,7 @@ class OwnNetwork(Network):
 
 
 class Holder(nn.Module):
-    """Parameters and buffers of a network whose code is not at hand, zeros by their names; KeyError and the like for names
-    that no module has."""
+    """Parameters and buffers of a network whose code is not at hand, zeros by their names."""
 
     network: OwnNetwork
 
@@ -330,8 +324,7 @@ class Holder(nn.Module):
 
 
 def for_records(model: OwnModel, dataset: Dataset) -> OwnNetwork:
-    """Return a network of the user's own for these records, tried out on made-up ones: whatever cannot be trained record by
-    record, does not fit, or was not declared is refused."""
+    """Return a network of the user's own for these records, tried out on made-up ones; InputError for what cannot be."""
     text, features = model.text, dataset.features
     if isinstance(model.code, str):
         check_kind_takes(text, dataset)
@@ -576,10 +569,7 @@ def network_trained(
     lineage: Lineage = NO_LINEAGE,
 ) -> tuple[OwnNetwork, nn.Module]:
     """Return the network of an instance that was trained elsewhere, for records of a ``shape`` as they are stored, and its
-    copy. ``prunable`` are names of the weights that might have been pruned, None for all; others as of ``Network``.
-
-    InputError for a module that artifacts cannot hold, or whose outputs are no classes.
-    """
+    copy. ``prunable`` are names of the weights that might have been pruned, None for all; others as of ``Network``."""
     classes = 1 if labels is None else 0
     digest = model.source_sha256
     draft = OwnNetwork(model.text, math.prod(shape), classes, shape, tables, labels, source_sha256=digest, own=model)
@@ -661,8 +651,7 @@ def _adapted(module: nn.Module, network: OwnNetwork) -> nn.Module:
 
 
 def computed(module: nn.Module, x: Tensor, text: str, shaped: Tensor | Mapping[str, Tensor] | None = None) -> Tensor:
-    """Return what a module gives for records, ``shaped`` as they reach its code; CodeError where that fails, InputError for
-    no tensor."""
+    """Return what a module gives for records, ``shaped`` as they reach its code; CodeError where that fails."""
     try:
         return _logits(module(x), text)
     except InputError:
@@ -692,8 +681,7 @@ def with_kind(network: Network, values: Mapping[str, Tensor]) -> Network:
 
 
 def network_of(where: str, document: Mapping[str, Any]) -> Network:
-    """Return the network that a document of an artifact states, by ``model``, ``features``, ``classes`` and ``own``;
-    InputError for no such kind, ArtifactError for no layout."""
+    """Return the network that a document of an artifact states, by ``model``, ``features``, ``classes`` and ``own``."""
     if document.get("own") is None:
         return ModelSpec(document["model"], document["features"], document["classes"])
     return OwnNetwork.from_json(where, document, document["own"])
