@@ -166,14 +166,7 @@ def arguments(cls: type[Chosen], keywords: Mapping[str, Any], beside: Iterable[s
         InputError: see :class:`Options`; or an unknown name, with the nearest that there is (also ``beside``, names that the
             caller takes itself).
     """
-    options = {item.name for item in fields(cls)}
-    for name in keywords:
-        if name not in options:
-            if (reason := _gone(cls, name)) is not None:
-                raise InputError(f"`{name}`{reason}")
-            names = sorted({*options, *beside})
-            near = did_you_mean(name, names, "`") or f"; there are {', '.join(f'`{name}`' for name in names)}"
-            raise InputError(f"`{name}`: no such option{near}")
+    _check_names(cls, keywords, beside)
     return cls(**{name: value for name, value in keywords.items() if value is not None})
 
 
@@ -186,31 +179,27 @@ def resolve(
         InputError: see :class:`Options`; or an unknown key of the section.
     """
     items = {item.name: item for item in fields(cls)}
-    values: dict[str, Any] = {}
-    where = "" if source is None else f"`config` {source}: "
-    for key, value in section.items():
-        name = key.replace("-", "_")
-        if name not in items:
-            near = did_you_mean(key, [other.replace("_", "-") for other in items])
-            reason = _gone(cls, name)
-            unknown = f"unknown key {key!r} for {_command(cls)}{near}" if reason is None else key + reason
-            raise InputError(where + unknown)
-        try:
-            values[name] = checked(items[name], value)
-        except InputError as error:
-            raise InputError(f"{where}{error}") from None
+    values = {key.replace("-", "_"): value for key, value in section.items()}
+    try:
+        _check_names(cls, values)
+        values = {name: checked(items[name], value) for name, value in values.items()}
+    except InputError as error:
+        raise InputError(str(error) if source is None else f"`config` {source}: {error}") from None
     return cls(**{**values, **{name: value for name, value in decided.items() if value is not None and value != []}})
 
 
-def _command(cls: type) -> str:
-    """Return the last word of the command that a class of options is of."""
-    return cls.__name__.removesuffix("Options").removesuffix("Request").lower()
-
-
-def _gone(cls: type, name: str) -> str | None:
-    flag = f"--{name.replace('_', '-')}"
+def _check_names(cls: type, names: Iterable[str], beside: Iterable[str] = ()) -> None:
+    options = {item.name for item in fields(cls)}
+    command = cls.__name__.removesuffix("Options").removesuffix("Request").lower()
     group = cls.__module__.rpartition(".")[2]  # commands of a group have their options in a module of its name
-    return instead(f"{group} {_command(cls)} {flag}", f"{_command(cls)} {flag}", flag)
+    for name in names:
+        if name not in options:
+            flag = f"--{name.replace('_', '-')}"
+            if (reason := instead(f"{group} {command} {flag}", f"{command} {flag}", flag)) is not None:
+                raise InputError(f"`{name}`{reason}")
+            known = sorted({*options, *beside})
+            near = did_you_mean(name, known, "`") or f"; there are {', '.join(f'`{name}`' for name in known)}"
+            raise InputError(f"`{name}`: no such option{near}")
 
 
 def table(path: object, body: Mapping[str, Any], name: str) -> dict[str, Any]:
