@@ -27,14 +27,10 @@ _TYPES: dict[str, tuple[type, str]] = {
 }  # fmt: skip
 """Types by annotation, and what messages call them; a tuple of texts is several values of one positional argument."""
 
-_PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}
-"""Words of a metavar that say that the value is, or may be, a path."""
+_PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}  # words of a metavar of what is, or may be, a path
 
-METRICS = ("accuracy", "balanced-accuracy", "auc")
-"""By which networks are judged on records that are not protected."""
-
-TARGET_METRICS = ("r2", "rmse", "mae")
-"""The same of targets that are numbers."""
+METRICS = ("accuracy", "balanced-accuracy", "auc")  # by which networks are judged on records that are not protected
+TARGET_METRICS = ("r2", "rmse", "mae")  # the same of targets that are numbers
 
 
 @dataclass(frozen=True)
@@ -239,13 +235,9 @@ def name_of(item: Field[Any]) -> str:
 def section_of(cls: type, name: str) -> str | None:
     """Return the heading over a field in help: that of the most general class with such a field; None for none."""
     owner: Any = next(base for base in reversed(cls.__mro__) if name in inspect.get_annotations(base))
-    title = None
-    for before in inspect.get_annotations(owner):
-        begun = owner.__dataclass_fields__[before].metadata["section"]
-        title = title if begun is None else begun or None
-        if before == name:
-            break
-    return title
+    names = [*inspect.get_annotations(owner)]
+    sections = [owner.__dataclass_fields__[before].metadata["section"] for before in names[: names.index(name) + 1]]
+    return next(filter(None, reversed(sections)), None)
 
 
 def last_part(path: str) -> str:
