@@ -9,9 +9,7 @@ from dpltm.options import COUNT, EPSILON, PART, STEP_SIZE, Options, Range, optio
 from dpltm.options.data import DataOptions, DeltaOptions, FolderOptions, LedgerOptions, RoundOptions
 from dpltm.registry import listed
 
-STEP_SIZES = {"sgd": 0.5, "adadelta": 1.0, "adam": 0.001}
-FEW_BITS = 512
-"""Step sizes of optimizers, on means; on more bits than these, whose norm grows with their number, as many times less."""
+STEP_SIZES = {"sgd": 0.5, "adadelta": 1.0, "adam": 0.001}  # of optimizers, on means
 
 
 class EpsilonRequest(Options):
