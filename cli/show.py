@@ -35,8 +35,7 @@ def shown(name: str, value: object) -> str:
 
 # parts of an answer that are no facts in its table
 APART = ("run", "dry_run", "notes", "config", "kernels", "lineage", "skill", "privacy")
-Cell = str | Callable[[Any], str]
-"""The key of a row whose value a cell shows as people read it; or what makes the text of a row."""
+Cell = str | Callable[[Any], str]  # the key of a row whose value is shown as people read it; or what makes its text
 
 
 def named(*keys: str) -> dict[str, Cell]:

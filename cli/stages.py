@@ -30,14 +30,13 @@ def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
         show_notes(rich, body["privacy"])
 
 
-COLUMNS = ("round", "density", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "score", "accuracy")
-"""Of the best settings of a search."""
-
-
 def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the ten best settings."""
     title = f"best of {len(body['trials'])} settings on {body['dataset']} by {body['metric']}"
-    show_table(rich, body["trials"][:10], named(*COLUMNS), title)
+    settings = named(
+        "round", "density", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "score", "accuracy"
+    )
+    show_table(rich, body["trials"][:10], settings, title)
     show_wrote(rich, body, "config")
     show_notes(rich, body["privacy"])
 

@@ -10,8 +10,7 @@ from dpltm.privacy.checks import MAX_NOISE
 DRAWS = ("exponential", "permute-and-flip")
 PLAIN = ("gaussian", "laplace", "randomized-response")
 
-MAX_RELEASES = 100_000
-"""Releases that are not a training's, one by one."""
+MAX_RELEASES = 100_000  # that are not a training's, one by one
 
 
 class SettingOptions(GuaranteeOptions):

@@ -12,9 +12,7 @@ from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.registry import Parameter
 
-LEAST_SQUARES = "least-squares"
-"""The head that has nothing to tune."""
-
+LEAST_SQUARES = "least-squares"  # the head that has nothing to tune
 
 STEP_SIZES = "sgd 1, momentum 0.1, adam 0.002, adagrad 0.05; for one layer behind features, by the noise"
 BEHIND = "for one layer behind splines, unit or fourier"
