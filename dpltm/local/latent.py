@@ -25,9 +25,7 @@ class EpsilonRequest(Options):
     epsilon: float = option(None, "What the protocol claims for a record.", "E", required=True)
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
     one_hot: bool = option(False, "Only strings with a single 1 are ever sent; any string otherwise.")
-    label_epsilon: float | None = option(
-        None, "Epsilon of the label; it adds up.", "E", shown="label public", within=EPSILON
-    )
+    label_epsilon: float | None = option(None, "Of the label; it adds up.", "E", shown="public", within=EPSILON)
     copies: int = option(1, "Copies of a record that are sent; they add up.", "N", within=Range(1, 10**6))
 
 
@@ -41,9 +39,7 @@ class SchemeOptions(Options):
     protocol: str = option(CODEBOOK.name, "One index a record, or bits.", choices=PROTOCOLS, section="Protocol")
     epsilon: float = option(None, "What the protocol claims for a record.", "E", required=True, within=EPSILON)
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
-    format: str | None = option(
-        None, "Bits before and behind the point, beside a sign.", "WHOLE,FRACTION", shown="0,0"
-    )
+    format: str | None = option(None, "Bits before and behind the point, after a sign.", "WHOLE,FRACTION", shown="0,0")
     label_epsilon: str | None = option(None, "Of bits: epsilon of the label, or public labels.", "E|public")
 
 
@@ -91,7 +87,7 @@ class TrainRequest(FolderOptions, RoundOptions):
     test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", "NAME|FILE")
     model: str | None = option(None, "Of bits.", network_metavar("vectors"), shown="mlp:128", section="Training")
     inputs: str | None = option(
-        None, "Bits as they arrived, or what they mean.", choices=("means", "bits"), shown="means"
+        None, "Bits that arrived, or what they mean.", choices=("means", "bits"), shown="means"
     )
     dropout: float = option(0.0, "Share of the last layer's inputs that a step leaves out.", "X", within=PART)
     epochs: float = option(5.0, "Passes over the messages.", "N", within=Range(high=10_000, above=True))

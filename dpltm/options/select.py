@@ -24,9 +24,7 @@ class SelectOptions(
         None, "Of the score; paper is |1 - nu|.", choices=("exact", "paper"), shown="exact where it holds"
     )
     mechanism: str = option("exponential", "How the winner is drawn.", choices=("exponential", "permute-and-flip"))
-    rule: str = option(
-        "mechanism", RULE_HELP, choices=("mechanism", "smallest-within"), section="Choice without a draw"
-    )
+    rule: str = option("mechanism", RULE_HELP, choices=("mechanism", "smallest-within"), section="Without a draw")
     tolerance: float = option(0.01, "Accuracy that smallest-within may lose.", "X", within=Range(high=1))
     max_density: float = option(0.1, "Density that it may keep.", "X", within=Range(high=1, above=True))
     reveal: bool = option(False, "Print scores and probabilities, entered as unprotected.", section="Output")

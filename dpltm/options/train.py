@@ -56,9 +56,7 @@ class TrainOptions(
     tanh_scale: float = _of(TANH_SCALE)
     tanh_range: float = _of(TANH_RANGE)
     no_pre_clip: bool = _of(NO_PRE_CLIP)
-    epochs: float | None = option(
-        None, "Expected passes over the records.", "N", shown="15", section="Steps", within=POSITIVE
-    )
+    epochs: float | None = option(None, "Passes over the records.", "N", shown="15", section="Steps", within=POSITIVE)
     steps: int | None = option(None, "Noisy steps, instead of `epochs`.", "T", within=COUNT)
     batch_size: float | None = option(None, "Expected batch size.", "N", shown="1600, at most records/4")
     sampling: str | None = option(None, "A coin each, or each in K steps.", "poisson|allocation:K", shown="poisson")
@@ -68,13 +66,9 @@ class TrainOptions(
     )
     accountant: str = option("pld", "Accountant of figure and budget.", choices=ACCOUNTANTS, section="Accounting")
     budget_stop: bool = option(False, "Given noise and budget, end before the step that would exceed it.")
-    eval_private: float | None = option(
-        None, "Epsilon to measure accuracy on the private records by.", "E", within=EPSILON
-    )
+    eval_private: float | None = option(None, "Epsilon of an accuracy on private records.", "E", within=EPSILON)
     by: str | None = option(None, data.BY_HELP, "COLUMN")
-    centre: float | None = option(
-        None, CENTRE_HELP, "F", section="Inputs and settings", shown=f"0; {BEHIND}: 0.05", within=PART
-    )
+    centre: float | None = option(None, CENTRE_HELP, "F", section="Inputs", shown=f"0; {BEHIND}: 0.05", within=PART)
     lineage: str | None = option(None, "What settings were searched on, as dpltm tune writes it.", "JSON", hidden=True)
     noise: str = option("secure", NOISE_HELP, "secure|fast|nominal|banded[:BANDS]", section="Computation")
     device: str = option("cpu", "Where the network trains.", choices=("cpu", "cuda"))

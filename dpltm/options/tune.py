@@ -21,9 +21,7 @@ class TuneOptions(data.SeedOptions, data.MetricOptions, data.OptimizerOptions, d
     clip_norm: str = option("1", "Clip norms to try.", "C,C,...")
     epochs: str = option("15", "Passes over the private records to try.", "N,N,...")
     batch_size: str | None = option(None, "Expected batch sizes to try.", "N,N,...", shown="1600, at most records/4")
-    schedule: str = option(
-        "constant", "Step size over the run.", choices=("constant", "linear", "cosine"), section="Optimizer"
-    )
+    schedule: str = option("constant", "Over the run.", choices=("constant", "linear", "cosine"), section="Optimizer")
     accountant: str = option("pld", "Accountant that noise is calibrated by.", choices=CERTIFIED, section="Search")
     trials: int | None = option(None, "Combinations to try, drawn at random.", "N", shown="all", within=COUNT)
     repeats: int = option(1, "Trainings of each; their mean decides.", "N", within=COUNT)
