@@ -73,7 +73,6 @@ def option(
     choices: Collection[str] = (),
     within: Range | None = None,
     argument: bool = False,
-    required: bool = False,
     hidden: bool = False,
     shown: str | None = None,
 ) -> Any:
@@ -88,7 +87,7 @@ def option(
     """
     metadata = {
         "help": help, "metavar": metavar or "|".join(choices) or None, "section": section, "short": short, "shown": shown,
-        "choices": choices, "within": within, "argument": argument, "required": required, "hidden": hidden,
+        "choices": choices, "within": within, "argument": argument, "hidden": hidden,
     }  # fmt: skip
     return field(default=default, metadata=metadata)
 
@@ -120,7 +119,7 @@ def checked(item: Field[Any], value: Any) -> Any:
         InputError: see :class:`Options`.
     """
     if value is None:
-        if item.metadata["required"]:
+        if is_needed(item):
             raise InputError(f"{name_of(item)} is missing: {item.metadata['help']}")
         return None
     wanted, kind = type_of(item)
@@ -225,6 +224,11 @@ def parse_pair(name: str, text: str) -> tuple[float, float]:
 def type_of(item: Field[Any]) -> tuple[type, str]:
     """Return the type of an option's value, whether or not it may be missing, and what messages call it."""
     return _TYPES[str(item.type).removesuffix(" | None")]
+
+
+def is_needed(item: Field[Any]) -> bool:
+    """Tell whether an option has no value of its own, not even None."""
+    return item.default is None and not str(item.type).endswith(" | None")
 
 
 def name_of(item: Field[Any]) -> str:

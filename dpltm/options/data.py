@@ -108,7 +108,7 @@ class OptimizerOptions(Options):
 class FolderOptions(Options):
     """A folder that is written."""
 
-    out: str = option(None, "Folder to write.", "DIR", required=True, section="Output")
+    out: str = option(None, "Folder to write.", "DIR", section="Output")
 
 
 class SeedOptions(Options):

@@ -24,7 +24,7 @@ class FetchRequest(Options):
         dpltm datasets fetch mnist
     """
 
-    dataset: str = option(None, "Name, as in dpltm datasets ls.", "NAME", argument=True, required=True)
+    dataset: str = option(None, "Name, as in dpltm datasets ls.", "NAME", argument=True)
 
 
 class InfoRequest(DataOptions):
@@ -35,7 +35,7 @@ class InfoRequest(DataOptions):
         dpltm datasets info mine.csv --label y --bounds 0,1
     """
 
-    dataset: str = option(None, "Name or path.", "NAME|FILE", argument=True, required=True)
+    dataset: str = option(None, "Name or path.", "NAME|FILE", argument=True)
 
 
 class FindOptions(GuaranteeOptions):
@@ -63,7 +63,7 @@ class SchemaRequest(FindOptions, LedgerOptions):
         dpltm datasets schema mine.csv --schema known.toml --private 0.2 --records 40000 --out mine.toml
     """
 
-    file: str = option(None, "A .csv, .parquet or .arrow file.", "FILE", argument=True, required=True)
+    file: str = option(None, "A .csv, .parquet or .arrow file.", "FILE", argument=True)
     label: str | None = option(None, "Column of labels.", "COLUMN", section="Table")
     classes: str | None = option(None, "Names of the classes, which then cost nothing.", "NAME,NAME,...")
     target_bounds: str | None = option(None, "Public range of a label that is a number.", "LO,HI")

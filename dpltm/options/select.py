@@ -43,7 +43,7 @@ class SelectRequest(CodeOptions, data.LedgerOptions, SelectOptions, data.DataOpt
         dpltm select digits.tickets --dataset digits --subset 0.5:1.0 --score additive --eps1 0.1 --dry-run
     """
 
-    set: str = option(None, "Folder of the ticket set.", "SET", argument=True, required=True)
+    set: str = option(None, "Folder of the ticket set.", "SET", argument=True)
     dry_run: bool = option(False, data.DRY_RUN_HELP, section="Output")
 
 

@@ -117,8 +117,8 @@ class TrainRequest(NetworkOptions, data.LedgerOptions, TrainOptions, StartOption
 class LoopOptions(NoiseOptions, data.PerUnitOptions):
     """Settings of a loop, all of them public. `epsilon` is the whole budget, and includes what the ledger holds."""
 
-    batch_size: float = option(None, "Expected records a step.", required=True)
-    steps: int = option(None, "Noisy gradients, at most.", required=True, within=COUNT)
-    delta: float = option(None, "Delta of the guarantee; below 1/n.", required=True, within=DELTA)
+    batch_size: float = option(None, "Expected records a step.")
+    steps: int = option(None, "Noisy gradients, at most.", within=COUNT)
+    delta: float = option(None, "Delta of the guarantee; below 1/n.", within=DELTA)
     records: int | None = option(None, "Public number of records or persons.", within=COUNT)
     save_every: int | None = option(None, "Steps handed out at a time, to go on from `state_dict`.", within=COUNT)
