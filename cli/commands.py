@@ -11,7 +11,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterable
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Optional, cast
@@ -82,11 +82,11 @@ class Later(TyperCommand):
         cls: Any = self.options.resolve()
 
         def command(**values: Any) -> None:
-            call = Call(Console(values.pop("json"), values.pop("quiet")), values.pop("config"))
+            config, console = values.pop("config"), Console(values.pop("json"), values.pop("quiet"))
             values.pop("help_all")
-            file = Path(call.config or "")
-            section = {} if call.config is None else _BESIDE(_SECTION(file, str(self.name)), file)
-            self.run(resolve(cls, values, section, call.config), call)
+            file = Path(config or "")
+            section = {} if config is None else _BESIDE(_SECTION(file, str(self.name)), file)
+            self.run(resolve(cls, values, section, config), console, config)
 
         parameters = [_parameter(cls, item) for item in fields(cls) if not item.metadata["hidden"]]
         parameters.sort(key=lambda item: isinstance(item.annotation.__metadata__[0], typer.models.OptionInfo))
@@ -139,14 +139,6 @@ def group(name: str, help: str, members: Iterable[str], *examples: str) -> Group
 
 
 # --- a command of options ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Call:
-    """Options that every command accepts beside its own, as they were given."""
-
-    console: Console
-    config: str | None
 
 
 def paragraphs_of(docstring: str | None) -> list[str]:
