@@ -36,13 +36,12 @@ from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import Progress
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism, grid_step
 from dpltm.randomness.noise import KeyedSource, RandomSource
-from dpltm.records.cells import Cells
 from dpltm.records.dataset import Dataset
 from dpltm.records.files import reading
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.schema import MAX_FEATURES, UNKNOWN, Column, Schema, schema_text
 from dpltm.records.settle import Declared, check_delta, parse_fraction, settle
-from dpltm.records.tables import Table, read_by_schema
+from dpltm.records.tables import Cells, Table, read_by_schema
 from dpltm.records.units import at_unit
 
 SUB_STEPS, SMALLEST, LARGEST = 16, -20, 60
