@@ -67,12 +67,9 @@ def as_texts(cells: list[Any]) -> Any:
 
 @dataclass(frozen=True)
 class Cells:
-    """A column of some records.
+    """A column of some records: the place of each one's cell (``codes``, ``(n,)``) among those that differ, in their order.
 
-    Attributes:
-        codes: the place of each record's cell among those that differ, ``(n,)``.
-        values: the cells that differ, in the order in which they come: texts without blanks around them, or numbers.
-        nulls: which of these are not there, ``(m,)`` bool; as texts they are empty.
+    These are texts without blanks around them, or numbers. ``nulls`` says which are not there, ``(m,)`` bool: empty texts.
     """
 
     codes: np.ndarray
@@ -191,13 +188,8 @@ def _as_arrow(column: Any) -> Any:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns, and its records some at a time.
-
-    Attributes:
-        source: the path of a file, or a data frame of pandas or polars.
-        schema: how a ``.csv`` file is written.
-        name: what messages call a data frame.
-    """
+    """A table: its columns, and its records some at a time. Its source is the path of a file, or a data frame of pandas or
+    polars, which messages call by ``name``; the schema says how a ``.csv`` file is written."""
 
     source: Any
     schema: Schema = NO_SCHEMA
@@ -556,10 +548,9 @@ def read_by_schema(
     """Return the records of a table, encoded (see :func:`encoded`): features ``(n, schema.features)`` float32, and classes.
 
     Args:
-        units: the column of persons, whatever the schema says of it; it is no feature.
+        units: the column of persons, whatever the schema says of it; it is no feature. Nor are ``spare`` ones.
         coder: of columns of which something is still to be found; None where that is refused.
         labels: of each record, in the place of the column of labels.
-        spare: columns that may be there beside those of the schema.
     """
     schema = table.schema
     if schema.wanted and coder is None:
@@ -655,9 +646,8 @@ def draft(
 ) -> Schema:  # fmt: skip
     """Return a schema of all columns of a table, by names and types alone; what nobody says is still to be found.
 
-    Args:
-        header_schema: what is known already: of some columns, and of how the table is written.
-        classes, target: names of the classes of ``label``, or the range of its numbers.
+    ``header_schema`` has what is known already, of some columns and of how the table is written; ``classes`` and ``target``
+    are names of the classes of ``label``, or the range of its numbers.
     """
     above = Schema((), missing=MISSING) if header_schema is None else header_schema
     table = Table(path, above)
