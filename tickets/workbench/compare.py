@@ -22,7 +22,11 @@ from dpltm.tickets.run import FoundRun, find_run
 def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm compare``; a picture is drawn where one was asked for."""
     del progress
-    paths = _folders(request.runs or ())
+    paths: dict[Path, str] = {}  # with what the table calls them; a sweep stands for all of its runs
+    for name in request.runs or ():
+        members = Path(name) / "members"
+        folders = {member / "run": member.name for member in sorted(members.iterdir())} if members.is_dir() else None
+        paths |= folders or {Path(name): name}
     if len(paths) < 2:
         raise InputError("RUN: name at least two different runs, or a sweep with several")
     picture = new_picture(request.plot)
@@ -33,18 +37,6 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
             raise InputError("`plot`: no run has both an accuracy and a finite epsilon")
         write_charts(picture, charts, "Runs")
     return {**body, "plot": request.plot}
-
-
-def _folders(names: Sequence[str]) -> dict[Path, str]:
-    """Folders of runs, with what the table calls them: a sweep stands for all of its."""
-    labels: dict[Path, str] = {}
-    for name in names:
-        path = Path(name)
-        if (path / "members").is_dir():
-            labels |= {member / "run": member.name for member in sorted((path / "members").iterdir())}
-        else:
-            labels[path] = name
-    return labels
 
 
 CHOOSING = "choosing among these rows by their accuracy is a search, which no figure here counts"
@@ -70,16 +62,7 @@ def compare(runs: Sequence[FoundRun]) -> dict[str, Any]:
     rows = [_row(run, why.get(run.label)) for run in runs]
     if any(run.config.get("target") for run in runs):
         rows = [dict.fromkeys(OF_NUMBERS.values()) | row for row in rows]
-    stated = [row for row in rows if row["certified"] is not None]
-    usual = next((_relation(row) for row in stated if row["compared"]), None)
-    for row in rows:
-        other = usual is not None and row in stated and _relation(row) != usual
-        row["other_terms"] = _relation(row) if other else None
     return {"rows": rows, "together": _together(alike), "notes": _notes(runs, rows, alike)}
-
-
-def _relation(row: Mapping[str, Any]) -> str:
-    return f"{row['adjacency']}, unit {row['unit']}"
 
 
 def unlike(run: FoundRun, other: FoundRun) -> str | None:
@@ -152,9 +135,6 @@ def _notes(runs: Sequence[FoundRun], rows: Sequence[Mapping[str, Any]], alike: S
         why = None if row["compared"] else row["why_not"]
         notes += [f"{run.label}: not compared: {why}"] if why else []
         notes += [f"{run.label}: {problem}" for problem in run.problems if problem != why]
-    terms = {(row["delta"], _relation(row)) for row in rows if row["compared"] and row["certified"] is not None}
-    if len(terms) > 1:
-        notes.append("certified epsilons are stated at different delta, relations or units: read each with its own")
     if len({run.part.snapshot for run in alike if run.part is not None}) > 1:
         notes.append("records are taken for the same by their name: their ledgers cannot tell whether they are")
     notes += [note for key, note in READING.items() if any(row[key] is not None for row in rows)]
@@ -177,6 +157,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     **{name: (key, "{:.4g}".format) for name, key in OF_NUMBERS.items()},
     "certified epsilon": ("certified", figure),
     "nominal": ("nominal", figure),
+    "at": ("terms", str),
     "density": ("density", percent),
     "live": ("live", "{:,}".format),
     "parameters": ("parameters", "{:,}".format),
@@ -193,19 +174,10 @@ def texts(body: Mapping[str, Any]) -> list[list[str]]:
 
 def _texts(row: Mapping[str, Any]) -> list[str]:
     left_out = "not compared" if row["state"] == "finished" else row["state"]
-    values = {**row, "ends": None if row["low"] is None else (row["low"], row["high"])}
-    values["run"] = row["run"] if row["compared"] else f"{row['run']} ({left_out})"
-    cells = {key: "-" if values.get(key) is None else form(values[key]) for key, form in COLUMNS.values()}
-    for name in ("certified", "nominal"):
-        if row["other_terms"] and row[name] is not None:
-            cells[name] += f" ({row['other_terms']})"
-    return list(cells.values())
-
-
-def title(body: Mapping[str, Any]) -> str:
-    """Return what the certified epsilons are stated at, where all compared rows agree; else nothing."""
-    stated = {
-        f"certified epsilon: delta {row['delta']:g}, {_relation(row)}"
-        for row in body["rows"] if row["compared"] and row["certified"] is not None
-    }  # fmt: skip
-    return stated.pop() if len(stated) == 1 else ""
+    values = {
+        **row,
+        "run": row["run"] if row["compared"] else f"{row['run']} ({left_out})",
+        "ends": None if row["low"] is None else (row["low"], row["high"]),
+        "terms": None if row["certified"] is None else "delta {delta:g}, {adjacency}, unit {unit}".format(**row),
+    }
+    return ["-" if values.get(key) is None else form(values[key]) for key, form in COLUMNS.values()]
