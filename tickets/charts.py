@@ -43,7 +43,7 @@ class Series:
 
     Attributes:
         style: of matplotlib; ``o`` for points alone, ``:`` for a line that is there for comparison only.
-        spread: low and high of each point, drawn as bars of points or as a band around a line; empty for none.
+        spread: low and high of each point, drawn as bars; empty for none.
     """
 
     name: str
@@ -81,14 +81,9 @@ def _draw(axes: Any, chart: Chart) -> None:
         drawable = np.isfinite(values).all(1) & ((values[:, 0] > 0) | (not log))
         x, y = values[drawable].T
         spread = np.array(series.spread, float).reshape(-1, 2)[drawable if series.spread else slice(0)]
-        if series.style == "o":
-            axes.errorbar(x, y, np.abs(spread.T - y) if len(spread) else None, fmt="o", label=series.label)
-            continue
-        (line,) = axes.plot(x, y, series.style, label=series.label, markersize=4)
-        if series.style == ":":
-            line.set_color("0.4")
-        if len(spread):
-            axes.fill_between(x, *spread.T, color=line.get_color(), alpha=0.15, linewidth=0)
+        bars = np.abs(spread.T - y) if len(spread) else None
+        color = "0.4" if series.style == ":" else None
+        axes.errorbar(x, y, bars, fmt=series.style, label=series.label, color=color, markersize=4, elinewidth=1)
     axes.set(title=chart.title, xlabel=chart.x, ylabel=chart.y, **chart.axes)
     if log:  # matplotlib's own marks are powers of ten
         axes.xaxis.set_major_locator(_MARKS(subs=(1, 2, 5)))

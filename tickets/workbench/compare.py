@@ -60,8 +60,6 @@ def compare(runs: Sequence[FoundRun]) -> dict[str, Any]:
     if not ended and not any(run.state == "unfinished" for run in runs):
         raise InputError(f"RUN: nothing can be compared: {runs[0].problems[0]}")
     rows = [_row(run, why.get(run.label)) for run in runs]
-    if any(run.config.get("target") for run in runs):
-        rows = [dict.fromkeys(OF_NUMBERS.values()) | row for row in rows]
     return {"rows": rows, "together": _together(alike), "notes": _notes(runs, rows, alike)}
 
 
@@ -87,7 +85,7 @@ def unlike(run: FoundRun, other: FoundRun) -> str | None:
 
 
 SETTINGS = ("density", "live", "parameters", "filter", "steps", "noise_multiplier")
-MEASURED = ("accuracy", "test_records", "auc", "chance_over_share", "log_loss")
+MEASURED = ("accuracy", "test_records", "auc", "chance_over_share", "log_loss", "r2", "rmse", "mean_rmse")
 """Of a statement, which stand in a row under the same names."""
 
 
@@ -97,7 +95,6 @@ def _row(run: FoundRun, why: str | None) -> dict[str, Any]:
     certified = section(run.privacy, "certified")
     density, at = settings["density"], settings["round"]
     ends = interval(outcome["accuracy"], outcome.get("test_records"))
-    of_numbers = OF_NUMBERS.values() if run.config.get("target") is not None else ()
     return {
         "run": run.label,
         "state": run.state,
@@ -109,7 +106,7 @@ def _row(run: FoundRun, why: str | None) -> dict[str, Any]:
         "low": ends.get("low"),
         "high": ends.get("high"),
         "majority": outcome.get("majority_accuracy"),
-        **{name: outcome.get(name) for name in (*MEASURED, *of_numbers)},
+        **{name: outcome.get(name) for name in MEASURED},
         "certified": certified.get("epsilon"),
         "nominal": section(run.privacy, "nominal").get("epsilon"),
         **{key: certified.get(key) for key in ("delta", "adjacency", "unit")},
@@ -144,17 +141,15 @@ def _notes(runs: Sequence[FoundRun], rows: Sequence[Mapping[str, Any]], alike: S
 # --- as text ----------------------------------------------------------------------------------------------------------
 
 
-OF_NUMBERS = {"R2": "r2", "RMSE": "rmse", "RMSE of the mean": "mean_rmse"}
-"""Columns of runs that predict a number."""
-
-
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "run": ("run", str),
     "accuracy": ("accuracy", percent),
     "95 % interval": ("ends", lambda ends: f"{100 * ends[0]:.2f} to {percent(ends[1])}"),
     "majority": ("majority", percent),
     "AUC": ("auc", "{:.3f}".format),
-    **{name: (key, "{:.4g}".format) for name, key in OF_NUMBERS.items()},
+    "R2": ("r2", "{:.4g}".format),
+    "RMSE": ("rmse", "{:.4g}".format),
+    "RMSE of the mean": ("mean_rmse", "{:.4g}".format),
     "certified epsilon": ("certified", figure),
     "nominal": ("nominal", figure),
     "at": ("terms", str),
