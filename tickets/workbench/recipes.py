@@ -238,8 +238,8 @@ class Recipe:
             if arm.select is not None:
                 while reads_no_records(arm.select) and scored.needs:
                     scored = scored.needs["set"]  # a set that is carried over has no accuracies
-                options = draw_options(arm.select, arm.train)
-                own["draw"] = Task("select", f"draws/{name}", options, {"set": scored})
+                drawing = draw_options(arm.select, arm.train)
+                own["draw"] = Task("select", f"draws/{name}", drawing, {"set": scored})
         return Task("train", f"members/{name}", {**arm.train, "seed": seed}, needs, own, number)
 
     def _set(self, name: str, seed: int) -> Task:
