@@ -259,8 +259,8 @@ class Task:
 
     Attributes:
         stem: its place in the folder of the sweep, before what tells it from others.
-        needs: calls that must be made before it, by what it takes them for; others may need them too.
-        own: calls that belong to it alone: they are made first, and gone when it is finished.
+        needs: calls that are made before it, by what it takes them for.
+        own: calls that belong to it alone, gone when it is finished.
         round: of the ticket that is trained, where that is known beforehand.
     """
 
@@ -545,6 +545,7 @@ class _Rehearsal:
 
     def _check_draw(self, arm: Arm, request: TrainRequest) -> None:
         draw = check_options("select", draw_options(arm.select or {}, arm.train), {})
+        select.check_scored(self._set_above(arm.tickets), draw)
         if request.epsilon is not None and request.epsilon <= (draw.eps1 or 0):
             raise InputError(f"`eps1`: {draw.eps1:g} leaves nothing of the budget {request.epsilon:g}")
         if draw.rule != "mechanism" and self.recipe.provenance(str(arm.tickets)) != "public":
