@@ -18,13 +18,12 @@ from dpltm.cli.show import (
     show_answer,
     show_notes,
     show_table,
-    show_texts,
     show_wrote,
 )
 from dpltm.errors import DataError, InputError
 from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
-from dpltm.privacy.describe import figure, guarantee
+from dpltm.privacy.describe import figure, guarantee, percent
 from dpltm.progress import Progress
 from dpltm.records import tables
 from dpltm.records.files import TABLES, reading, stem_of, suffix_of
@@ -38,7 +37,6 @@ from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.predict import no_formula
-from dpltm.tickets.workbench import compare
 from dpltm.tickets.workbench.code import opened_run
 from dpltm.tickets.workbench.handover import exported
 from dpltm.tickets.workbench.records import open_dataset
@@ -171,9 +169,21 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
     rich.print(body["decision"] or body["verdict"] or "", style="bold")
 
 
+COMPARED = (
+    "auc", "r2", "rmse", "mean_rmse", "certified", "nominal", "delta", "adjacency", "unit", "density", "live", "parameters",
+    "trained", "filter",
+)  # fmt: skip
+"""Keys of rows that the table of a comparison shows as they are."""
+
+
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the table, what all of it costs, and notes."""
-    show_texts(rich, list(compare.COLUMNS), compare.texts(body))
+    columns = named("run", "accuracy", *COMPARED)
+    columns["95 % interval"] = lambda row: (
+        "-" if row["low"] is None else f"{100 * row['low']:.2f} to {percent(row['high'])}"
+    )
+    columns["majority"] = lambda row: "-" if row["majority"] is None else percent(row["majority"])
+    show_table(rich, body["rows"], columns)
     if (together := body["together"]) is not None:
         rich.print(f"all {together['runs']} released together: {guarantee(together)}", style="bold")
     show_notes(rich, body)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
 from dpltm.options.evaluate import CompareRequest
 from dpltm.privacy.account import Account
-from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
@@ -136,43 +135,3 @@ def _notes(runs: Sequence[FoundRun], rows: Sequence[Mapping[str, Any]], alike: S
         notes.append("records are taken for the same by their name: their ledgers cannot tell whether they are")
     notes += [note for key, note in READING.items() if any(row[key] is not None for row in rows)]
     return [*notes, CHOOSING]
-
-
-# --- as text ----------------------------------------------------------------------------------------------------------
-
-
-COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "run": ("run", str),
-    "accuracy": ("accuracy", percent),
-    "95 % interval": ("ends", lambda ends: f"{100 * ends[0]:.2f} to {percent(ends[1])}"),
-    "majority": ("majority", percent),
-    "AUC": ("auc", "{:.3f}".format),
-    "R2": ("r2", "{:.4g}".format),
-    "RMSE": ("rmse", "{:.4g}".format),
-    "RMSE of the mean": ("mean_rmse", "{:.4g}".format),
-    "certified epsilon": ("certified", figure),
-    "nominal": ("nominal", figure),
-    "at": ("terms", str),
-    "density": ("density", percent),
-    "live": ("live", "{:,}".format),
-    "parameters": ("parameters", "{:,}".format),
-    "trained": ("trained", str),
-    "filter": ("filter", str),
-}
-"""The columns of the table: keys of rows, and the text of what stands there; a dash where that is not known."""
-
-
-def texts(body: Mapping[str, Any]) -> list[list[str]]:
-    """Return the rows as texts."""
-    return [_texts(row) for row in body["rows"]]
-
-
-def _texts(row: Mapping[str, Any]) -> list[str]:
-    left_out = "not compared" if row["state"] == "finished" else row["state"]
-    values = {
-        **row,
-        "run": row["run"] if row["compared"] else f"{row['run']} ({left_out})",
-        "ends": None if row["low"] is None else (row["low"], row["high"]),
-        "terms": None if row["certified"] is None else "delta {delta:g}, {adjacency}, unit {unit}".format(**row),
-    }
-    return ["-" if values.get(key) is None else form(values[key]) for key, form in COLUMNS.values()]
