@@ -150,12 +150,8 @@ def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
 
 def show_export(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show what was written, how near it is to dpltm, and what it cost."""
-    rich.print(f"wrote {body['written']}: {', '.join(body['files'])}")
-    rich.print(
-        f"the same answers as dpltm to {body['difference']:.1g}, on {body['compared']} made-up records", style="dim"
-    )
+    show_answer("wrote {written}", rich, {name: part for name, part in body.items() if name != "about"})
     rich.print(guarantee(body["about"]["certified"]), style="bold")
-    show_notes(rich, body)
 
 
 evaluate_command = answering(evaluate, partial(show_answer, "evaluated {run}"))
