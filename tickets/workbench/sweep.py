@@ -277,10 +277,10 @@ def dask_workers(address: str) -> Iterator[None]:
     except ImportError:
         raise InputError("`scheduler`: needs Dask, which is not installed; pip install 'dpltm[dask]'") from None
     why = ""
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as stack:
         try:
             client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-            opened.enter_context(client).wait_for_workers(1, timeout=CONNECT_SECONDS)
+            stack.enter_context(client).wait_for_workers(1, timeout=CONNECT_SECONDS)
             client.run(in_flags, "")  # joblib would wait for ever for a call that a worker cannot unpickle
         except Exception as error:
             why = f"{type(error).__name__}: {first_line(error)}"
@@ -289,7 +289,7 @@ def dask_workers(address: str) -> Iterator[None]:
                 f"`scheduler`: {address}: no Dask scheduler answers, or none of its workers can run what it is sent ({why});"
                 f" start dask scheduler, and dask worker {address} of this version where this folder is"
             )
-        opened.enter_context(parallel_config("dask", client=client, wait_for_workers_timeout=CONNECT_SECONDS))
+        stack.enter_context(parallel_config("dask", client=client, wait_for_workers_timeout=CONNECT_SECONDS))
         yield
 
 
