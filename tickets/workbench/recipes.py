@@ -34,8 +34,10 @@ from dpltm.options.tune import TuneRequest
 from dpltm.privacy.account import check_private
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
 from dpltm.privacy.ledger import Ledger
+from dpltm.progress import SILENT
 from dpltm.pruning.generation import without_data
 from dpltm.records.dataset import Dataset
+from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import read_toml
 from dpltm.tickets.workbench import latent
 from dpltm.tickets.workbench.code import code_named, own_of
@@ -488,7 +490,7 @@ class _Rehearsal:
     declared: list[Entry] = field(default_factory=list)
     sets: dict[str, TicketSet] = field(default_factory=dict)
     plans: dict[str, TrainingPlan] = field(default_factory=dict)
-    services: Services = field(default_factory=Services)
+    services: Services = field(default_factory=lambda: services(SILENT))
 
     def make_set(self, name: str, section: Section) -> TicketSet:
         options = {"name": name} | {key: value for key, value in section.items() if key != "from"}
