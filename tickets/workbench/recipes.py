@@ -547,7 +547,7 @@ class _Rehearsal:
 
     def _check_draw(self, arm: Arm, request: TrainRequest) -> None:
         draw = check_options("select", draw_options(arm.select or {}, arm.train), {})
-        select.check_scored(self._set_above(arm.tickets), draw)
+        select.check_options(draw, self._set_above(arm.tickets))
         if request.epsilon is not None and request.epsilon <= (draw.eps1 or 0):
             raise InputError(f"`eps1`: {draw.eps1:g} leaves nothing of the budget {request.epsilon:g}")
         if draw.rule != "mechanism" and self.recipe.provenance(str(arm.tickets)) != "public":
