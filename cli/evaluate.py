@@ -26,7 +26,7 @@ from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictReques
 from dpltm.privacy.describe import figure, guarantee, percent
 from dpltm.progress import Progress
 from dpltm.records import tables
-from dpltm.records.files import TABLES, reading
+from dpltm.records.files import TABLES, reading, suffix_of
 from dpltm.records.input_parts import shown
 from dpltm.records.load import load_records
 from dpltm.records.schema import NO_SCHEMA, Schema
@@ -66,7 +66,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
         classes = request.classes or (None if has_classes else run.spec.classes)
         request = replace(request, dataset=request.input, classes=classes)
     path = Path(request.dataset or "")
-    of_table = path.suffix.lower() in TABLES
+    of_table = suffix_of(path) in TABLES
     shared = (*(BOUNDS if path.suffix else ()), *(COLUMNS if of_table else ()))  # a dataset by its name has its own
     as_trained: dict[str, Any] = {name: text for name, text in options_of(run).items() if name in shared}
     request = replace(request, **{name: getattr(request, name) or text for name, text in as_trained.items()})
@@ -111,7 +111,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
 
 def _beside(source: Path, features: set[str], schema: Schema | None, expected: set[str | None]) -> list[str]:
     """Return the columns of a table that has all features of a run, but for these, ``expected`` ones and its schema's."""
-    if not features or source.suffix.lower() not in TABLES:
+    if not features or suffix_of(source) not in TABLES:
         return []
     with reading(source, "`input`"):
         names = tables.Table(source, schema or NO_SCHEMA).names

@@ -34,6 +34,7 @@ from dpltm.privacy.statement import json_figure
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import Tickets
 from dpltm.records.dataset import Dataset
+from dpltm.records.files import stem_of
 from dpltm.records.units import check_per_unit
 from dpltm.tickets import ticket_set
 from dpltm.tickets.checkpoint_files import CheckpointFolder
@@ -155,7 +156,7 @@ def train(request: TrainRequest, progress: Progress, *, own: bool = False) -> An
     start, dataset = open_start(request)
     ledger = ledger_of(request.dataset, request, dataset.noun)
     of_set = "" if start.tickets is None else Path(start.tickets.label).name.removesuffix(".tickets")
-    stem = of_set or Path(request.dataset or "").stem
+    stem = of_set or stem_of(Path(request.dataset or ""))
     which = "dense" if request.dense else f"round{start.round}"
     out = Path(request.out) if request.out else free_name(f"{stem}-{which}", ".run")
     if request.dry_run:
