@@ -29,6 +29,7 @@ from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictReques
 from dpltm.privacy.describe import figure, guarantee
 from dpltm.progress import Progress
 from dpltm.records import tables
+from dpltm.records.encode import no_formula
 from dpltm.records.files import TABLES, reading, stem_of, suffix_of
 from dpltm.records.input_parts import shown
 from dpltm.records.load import load_records
@@ -40,7 +41,6 @@ from dpltm.reports.wording import cells
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of
-from dpltm.tickets.predict import no_formula
 from dpltm.tickets.workbench import compare
 from dpltm.tickets.workbench.code import opened_run
 from dpltm.tickets.workbench.handover import exported
