@@ -83,7 +83,7 @@ def save(value: Artifact, path: str | Path) -> Artifact:
     """Write a ticket set, a winner with its set, or a run to a folder, whole or not at all.
 
     The lineage goes with each. A ledger in memory does not: whoever goes on in another process keeps one in a file
-    (``dpltm.tickets.open_ledger``) from the start. Accuracies of a ``private`` set go to ``PATH.private.json`` beside it.
+    (``dpltm.tickets.open_ledger``) from the start. Accuracies of a ``private`` set stay in memory.
 
     Args:
         value: what to keep.

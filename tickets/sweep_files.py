@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpltm.errors import ArtifactError
-from dpltm.tickets.files import lock, only_being_written, read_json, write_json
+from dpltm.tickets.files import lock, only_being_written, read_json, taken, write_json
 
 FORMAT, SCHEMA = "dpltm-sweep", 3
 PARTS = ("members", "tickets", "tune", "draws", "schemes", "messages", "attempts")
@@ -62,7 +62,7 @@ def alone(root: Path) -> Iterator[None]:
     """Keep other processes out of a folder within the block; ArtifactError where one is at work."""
     descriptor = lock(root)
     if descriptor is None:
-        raise ArtifactError(f"`out`: another process is at work on {root}; wait for it, or choose another name")
+        raise taken(root)
     try:
         yield
     finally:

@@ -55,14 +55,10 @@ def lying_in(path: Path, tickets: TicketSet) -> TicketSet:
     return replace(tickets, path=path, label=str(path), on_mark=partial(files.add_lineage, path, of=tickets.id))
 
 
-def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None, *, again: bool = False) -> TicketSet:
-    """Write a new ticket set to ``path``, whole or not at all, and return it as it lies there.
+def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None) -> TicketSet:
+    """Write a new ticket set to ``path``, whole or not at all, perhaps with a winner, and return it as it lies there.
 
-    Accuracies of a ``private`` set are private: they go to ``NAME.private.json`` beside the folder.
-
-    Args:
-        winner: written with it.
-        again: replace what an attempt before this one left of those accuracies.
+    Accuracies of a ``private`` set are private, and written nowhere.
     """
     body = tickets.body
     check_text("`name`", tickets.name)
@@ -73,10 +69,6 @@ def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None
             check_text(f"parent: {key}", getattr(tickets.parent, key))
     _check_finite("`lr`", body.theta0)
     check_provenance(tickets.provenance, tickets.lineage)
-    accuracies = {str(ticket.round): ticket.accuracy for ticket in body.tickets if ticket.accuracy is not None}
-    withheld = accuracies if tickets.provenance == "private" else {}
-    if withheld and not again:
-        files.check_free(private_path(path))
     predictors = {  # live values, by round and name
         f"{ticket.round}/{key}": value[ticket.mask[key]].numpy()
         for ticket in body.tickets
@@ -99,9 +91,6 @@ def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None
         (folder / "README.md").write_bytes(text)
         if winner is not None:
             save_winner(folder, winner)
-        if withheld:  # before the set, which is never there without them
-            side = {"format": "dpltm-private", "schema": 1, "id": tickets.id, "accuracy": withheld}
-            files.write_json(private_path(path), side, mode=0o600)
     return lying_in(path, tickets)
 
 
@@ -120,11 +109,6 @@ def _described(tickets: TicketSet, predictors_id: str | None, front: Mapping[str
 
 def _digests(lineage: Lineage) -> dict[str, str]:
     return {entry.id: hashlib.sha256(canonical(to_json(entry)).encode()).hexdigest() for entry in lineage.entries}
-
-
-def private_path(path: Path) -> Path:
-    """Return the place of accuracies measured on private records: beside the folder of the set, never in it."""
-    return path.with_name(path.name + ".private.json")
 
 
 def load_ticket_set(path: Path) -> TicketSet:

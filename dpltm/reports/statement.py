@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from types import NoneType
 from typing import Any, Literal
@@ -20,9 +20,7 @@ from dpltm.errors import ArtifactError, InputError, in_flags
 from dpltm.networks.skill import wilson
 from dpltm.privacy import statement as privacy
 from dpltm.privacy.account import Account
-from dpltm.privacy.accountants import certified_by
-from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import UNKNOWN_RECORDS, entry_from_json, to_json
+from dpltm.privacy.entry import entry_from_json, to_json
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd, PrivateSearch, Unprotected
 from dpltm.privacy.trade_off import Curves, curves_of_profiles
 
@@ -61,12 +59,9 @@ AccountantName = Literal["pld", "rdp", "ma", "clt"]
 
 @dataclass(frozen=True)
 class Subject:
-    """Subject of a statement.
+    """Subject of a statement; ``settings`` and ``outcome`` hold texts, numbers, truth values or None by name.
 
-    Attributes:
-        settings: public settings, by name: texts, numbers, truth values or None.
-        state: ``finished``, ``unfinished`` or ``damaged``.
-        delta, accountant, adjacency: terms of its guarantee; the relation counts where no entry fixes one.
+    ``adjacency`` counts where no entry fixes one.
     """
 
     name: str
@@ -135,26 +130,21 @@ def statement(subject: Subject, account: Account) -> dict[str, Any]:
 def _settings(settings: Mapping[str, Any], account: Account) -> dict[str, Any]:
     """Settings of a run that follow from the entry of its training: of several, or of a search's, the one that fits best."""
     same = ("sampling_rate", "steps", "noise_multiplier", "sensitivity", "nominal_sensitivity", "noise_std")
-    rows = [
-        {**{name: getattr(sgd, name) for name in same}, "noise_bits": sgd.bits, "dataset": entry.part.name,
-         "parts": len(getattr(sgd, "strategy", (1.0,))),
-         "records": str(entry.part)}
-        for entry in account.paid
-        for trainings in (entry.of(NoisySgd), *(search.trainings for search in entry.of(PrivateSearch)))
-        for sgd in trainings
-    ]  # fmt: skip
-    if not rows:
-        return {}
-    row = min(rows, key=lambda row: sum(settings.get(name) != value for name, value in row.items()))
     batch, groups = settings.get("expected_batch"), settings.get("groups")
-    parts = row.pop("parts")  # of which a step samples one
-    records = round(parts * batch / row["sampling_rate"]) if isinstance(batch, (int, float)) else None
-    return {**row, "public_records": records, "divisor": batch if groups is None else groups}
+    rows = []
+    for entry in account.paid:
+        for sgd in (*entry.of(NoisySgd), *(sgd for search in entry.of(PrivateSearch) for sgd in search.trainings)):
+            parts = len(getattr(sgd, "strategy", (1.0,)))  # of which a step samples one
+            records = round(parts * batch / sgd.sampling_rate) if isinstance(batch, (int, float)) else None
+            rows.append({
+                **{name: getattr(sgd, name) for name in same}, "noise_bits": sgd.bits, "dataset": entry.part.name,
+                "records": str(entry.part), "public_records": records, "divisor": batch if groups is None else groups,
+            })  # fmt: skip
+    return min(rows, key=lambda row: sum(settings.get(name) != value for name, value in row.items()), default={})
 
 
-# --- what an attacker can do ------------------------------------------------------------------------------------------
-# The attacker knows everything but whether one record (or one user) was among those used, and sees all that was released. H0
-# says that it was not, H1 that it was (Dong, Roth, Su 2022; Kairouz et al. 2015).
+# --- what an attacker can do: Dong, Roth, Su 2022; Kairouz et al. 2015 ------------------------------------------------
+# The attacker knows everything but whether one record (or one user) was among those used, and sees all that was released.
 
 
 def curves_of(account: Account) -> Curves | None:
@@ -187,13 +177,8 @@ def odds(curves: Curves | None) -> dict[str, Any] | None:
 
 
 def precision(true_positives: float, false_alarms: float, prior: float) -> float:
-    """Return how often an attacker who says "it was used" is right, by Bayes.
-
-    Args:
-        true_positives: share of the records used that he finds.
-        false_alarms: share of the others that he takes for used.
-        prior: chance that one was used, before he looks.
-    """
+    """Return how often an attacker who says "it was used" is right, by Bayes, from the shares of records that he finds and
+    takes for used wrongly, and the chance that one was used before he looks."""
     positives = prior * true_positives + (1 - prior) * false_alarms
     return prior * true_positives / positives if positives else prior
 
@@ -201,8 +186,7 @@ def precision(true_positives: float, false_alarms: float, prior: float) -> float
 def interval(share: Any, records: Any) -> dict[str, float]:
     """Return Wilson's 95 % interval (1927) of a share of test records, as ``low`` and ``high``; empty where unknown.
 
-    It speaks of this one network on other records of the same kind. What another training would have given, with other
-    noise, it does not cover: several seeds do (``dpltm.experiments``).
+    It covers other records of the same kind, and not the noise of another training.
     """
     if type(share) not in (int, float) or not 0 <= share <= 1 or type(records) is not int or records < 1:
         return {}
@@ -264,22 +248,6 @@ def _unlike_provenance(settings: Mapping[str, Any], account: Account) -> list[st
     if kind == "private" and not any(entry.of(Unprotected) for entry in account.paid):
         return ["settings.provenance: private, but no entry says that anything was released without protection"]
     return []
-
-
-def kept_apart(body: Mapping[str, Any]) -> str | None:
-    """Return what a statement would cost if the parts that it keeps apart were the same; None if it keeps none."""
-    account = account_of(body)
-    if len(account.pieces) < 2:
-        return None
-    together = replace(account, entries=tuple(replace(entry, part=UNKNOWN_RECORDS) for entry in account.entries))
-    try:
-        total = together.epsilon(body["certified"]["delta"], certified_by(body["accountant"]))
-    except InputError:
-        total = math.inf
-    return (
-        f"the entries are counted in {len(account.pieces)} parts of records that the statement keeps apart, by its own word;"
-        f" were they the same records: epsilon {figure(total)}"
-    )
 
 
 def _compared(name: str, stated: Any, again: Any, tolerance: float) -> list[str]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
 
@@ -30,8 +29,7 @@ MET, MISSED, OPEN = "yes", "no", "not known"
 """Answers to a criterion; what is not known here never counts as met."""
 
 
-@dataclass(frozen=True)
-class Criterion:
+class Criterion(NamedTuple):
     """One question of whoever decides about a release, its answer, and what the answer rests on."""
 
     question: str
@@ -57,11 +55,6 @@ def one_line(text: object) -> object:
     return type(text)(" ".join(text.split())) if isinstance(text, str) else text
 
 
-def as_share(value: float | None) -> str:
-    """Return a share in percent; a dash where it is not known."""
-    return "-" if value is None else percent(value)
-
-
 @cache
 def _environment(escaped: bool) -> Environment:
     environment = Environment(
@@ -71,7 +64,7 @@ def _environment(escaped: bool) -> Environment:
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
     environment.filters.update(
         figure=figure, percent=percent, percent_up=percent_up, f=format, describe=describe, precision=precision,
-        share=as_share, markdown=as_markdown, one_line=one_line,
+        share=lambda value: "-" if value is None else percent(value), markdown=as_markdown, one_line=one_line,
         blocks=lambda text: re.sub(r"\n{3,}", "\n\n", text.strip()),
     )  # fmt: skip
     return environment
@@ -134,13 +127,15 @@ def _names(body: Mapping[str, Any]) -> dict[str, Any]:
 # --- the decision -----------------------------------------------------------------------------------------------------
 
 
+Answer = tuple[bool | None, str]
+"""Whether a criterion is met, None where that is not known, and why."""
+
+
 def criteria(body: Mapping[str, Any]) -> list[Criterion]:
     """Return what is asked of a run that has ended, with the answers; nothing of one that has not."""
     if body["state"] != "finished":
         return []
-    settings = _Values(body["settings"])
-    outcome = _Values(body["outcome"])
-    certified = body["certified"]
+    settings, outcome, certified = _Values(body["settings"]), _Values(body["outcome"]), body["certified"]
     people = "records" if certified["unit"] == "record" else "persons"
     questions = {
         "The budget is kept": _budget(settings, outcome, certified),
@@ -153,8 +148,13 @@ def criteria(body: Mapping[str, Any]) -> list[Criterion]:
     return [Criterion(question, answers[met], why) for question, (met, why) in questions.items()]
 
 
-Answer = tuple[bool | None, str]
-"""Whether a criterion is met, None where that is not known, and why."""
+def verdict(body: Mapping[str, Any]) -> str:
+    """Return what the criteria come to, in one sentence; empty for a run that has not ended."""
+    questions = criteria(body)
+    for answer, decision in ((MISSED, "should not go out"), (OPEN, "is not decided yet")):
+        if reasons := [criterion.why for criterion in questions if criterion.met == answer]:
+            return f"By its criteria this {decision}: {'; '.join(reasons)}."
+    return "By its criteria this may go out: all of them are met." if questions else ""
 
 
 def _budget(settings: _Values, outcome: _Values, certified: Mapping[str, Any]) -> Answer:
@@ -232,16 +232,11 @@ def _right(outcome: _Values) -> str:
     return f"accuracy {percent(outcome['accuracy'])} ({most})"
 
 
-def verdict(body: Mapping[str, Any]) -> str:
-    """Return what the criteria come to, in one sentence; empty for a run that has not ended."""
-    questions = criteria(body)
-    for answer, decision in ((MISSED, "should not go out"), (OPEN, "is not decided yet")):
-        if reasons := [criterion.why for criterion in questions if criterion.met == answer]:
-            return f"By its criteria this {decision}: {'; '.join(reasons)}."
-    return "By its criteria this may go out: all of them are met." if questions else ""
-
-
 # --- the table of a recipe --------------------------------------------------------------------------------------------
+
+
+COLUMNS = ("arm", "paper", "accuracy, %", "sd", "less control", "seeds", "certified epsilon", "nominal", "live")
+"""Names of the columns of a sweep."""
 
 
 def markdown(body: Mapping[str, Any]) -> str:
@@ -250,10 +245,6 @@ def markdown(body: Mapping[str, Any]) -> str:
         **body, "columns": COLUMNS, "rows": [cells(row, body) for row in body["arms"]],
         "notes": [*body["notes"], *body["privacy"]["notes"]], "together": guarantee(body["privacy"]["certified"]),
     })  # fmt: skip
-
-
-COLUMNS = ("arm", "paper", "accuracy, %", "sd", "less control", "seeds", "certified epsilon", "nominal", "live")
-"""Names of the columns of a sweep."""
 
 
 def cells(row: Mapping[str, Any], body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -269,10 +260,13 @@ def cells(row: Mapping[str, Any], body: Mapping[str, Any]) -> tuple[str, ...]:
     elif difference["mean"] is not None:
         pairs = "" if difference["count"] == row["count"] else f" ({difference['count']} pairs)"
         change = f"{'+' if difference['mean'] >= 0 else ''}{_with_interval(difference)}{pairs}"
+    accuracy = _with_interval(row)
+    if row.get("training") is not None:  # accuracy on the messages that a network learned from
+        accuracy += f"; in training {_percent(row['training'])}"
     count = f"{row['count']}/{len(body['seeds'])}" + (" HOLE" if row["missing"] else "")
     paper = "-" if row["paper"] is None else f"{row['paper']:g}"
     live = "-" if row["live"] is None else " to ".join(dict.fromkeys(f"{count:,}" for count in row["live"]))
-    return row["name"], paper, _with_interval(row), _percent(row["sd"]), change, count, certified, nominal, live
+    return row["name"], paper, accuracy, _percent(row["sd"]), change, count, certified, nominal, live
 
 
 def _percent(value: float | None) -> str:
@@ -280,11 +274,7 @@ def _percent(value: float | None) -> str:
 
 
 def _with_interval(row: Mapping[str, Any]) -> str:
-    """``97.38 ± 0.18``, or what there is of it; and accuracy on the messages that a network learned from."""
-    shown = _percent(row["mean"])
-    if row["interval"] is not None:
-        shown += f" ± {_percent(row['interval'])}"
-    return shown if row.get("training") is None else f"{shown}; in training {_percent(row['training'])}"
+    return _percent(row["mean"]) + ("" if row["interval"] is None else f" ± {_percent(row['interval'])}")
 
 
 def terms(privacy: Mapping[str, Any]) -> str:

@@ -31,7 +31,6 @@ from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.ledger_file import BESIDE, ledger_of
 from dpltm.tickets.sweep_files import AGAIN, alone, open_sweep, remove
-from dpltm.tickets.ticket_set import private_path
 from dpltm.tickets.workbench.code import own_of
 from dpltm.tickets.workbench.recipes import at, check_options, dashed, digest, draw_options
 from dpltm.tickets.workbench.records import open_dataset
@@ -87,7 +86,6 @@ def run_stages(document: Mapping[str, Any], path: Path, options: RunRequest, pro
     with alone(root):
         if not (root / "generate.json").exists():  # or what is there is of an attempt that died, without an answer
             remove(tickets)
-            remove(private_path(tickets))
         answers = dict[str, Any]()
         for name, make in STAGES.items():
             kept = run / "result.json" if name == "train" else root / f"{name}.json"

@@ -78,8 +78,6 @@ def generate(request: GenerateRequest, progress: Progress, *, own: bool = False)
         ticket_set.check_size("`rounds`", plan.spec, plan.config.rounds + 1)
         ticket_set.check_text("`name`", request.name or "")
         ticket_set.check_text("`dataset`: its name", dataset.name)
-        if provenance == "private" and not checkpoints.interrupted:
-            check_free(ticket_set.private_path(out))
         if request.dry_run:
             return as_flags({"dry_run": True, "ticket_set": str(out), **plan.priced()})
         tickets = generation.generate(plan, checkpoints=checkpoints)
@@ -93,7 +91,7 @@ def generate(request: GenerateRequest, progress: Progress, *, own: bool = False)
             "tickets": ticket_set.ticket_rows(tickets.body, measured=shown),
             "privacy": tickets.privacy.to_json(),
         })  # fmt: skip
-        ticket_set.save_ticket_set(out, tickets, again=checkpoints.interrupted)
+        ticket_set.save_ticket_set(out, tickets)
         checkpoints.forget()
     progress.say(f"wrote {out}")
     return body
