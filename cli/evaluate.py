@@ -35,7 +35,7 @@ from dpltm.records.input_parts import shown
 from dpltm.records.load import load_records
 from dpltm.records.schema import NO_SCHEMA, Schema
 from dpltm.registry import Deferred
-from dpltm.reports.subjects import section
+from dpltm.reports.statement import section
 from dpltm.reports.wording import COLUMNS as ARM_COLUMNS
 from dpltm.reports.wording import cells
 from dpltm.tickets.feature_files import services

@@ -25,7 +25,7 @@ from dpltm.tickets.feature_files import described, map_json, write_map
 from dpltm.tickets.files import check_free, new_file, new_folder, read_bytes, read_header
 from dpltm.tickets.model_card import sources
 from dpltm.tickets.run import WEIGHTS, read_object, write_config, write_network
-from dpltm.tickets.tensors import read_any, write_tensors
+from dpltm.tickets.tensors import read_tensors, write_tensors
 from dpltm.tickets.ticket_set import MAX_SET, check_text, save_ticket_set
 from dpltm.training.artifacts import Parent, ProvenanceKind, Run, TicketSet, check_provenance
 
@@ -141,18 +141,20 @@ def import_torch_prune(path: Path, spec: Network) -> Tickets:
 
     Raises InputError for masks that are not zeros and ones, that prune nothing, a whole layer, or a bias.
     """
-    stored = read_header(path, _LARGEST_STATE * spec.parameters)
+    header = read_header(path, _LARGEST_STATE * spec.parameters)
     shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in spec.shapes().items():
-        shapes |= {name + _ORIG: shape, name + _MASK: shape} if name + _MASK in stored else {name: shape}
-    tensors = {name: value.float() for name, value in read_any(path, shapes, MAX_METADATA).items()}
-    values = {name: tensors[name if name in tensors else name + _ORIG] for name in spec.shapes()}
+        shapes |= {name + _ORIG: shape, name + _MASK: shape} if name + _MASK in header else {name: shape}
+    stored = {
+        name: torch.from_numpy(value) for name, value in read_tensors(path, shapes, metadata=MAX_METADATA).items()
+    }
+    values = {name: stored[name if name in stored else name + _ORIG] for name in spec.shapes()}
     dense = Mask({name: torch.ones(shape, dtype=torch.bool) for name, shape in spec.shapes().items()})
     live = dict(dense.items())
     for name, value in values.items():
         if not bool(value.isfinite().all()):
             raise InputError(f"{path}: {name} holds a weight that is not finite")
-        if (mask := tensors.get(name + _MASK)) is not None:
+        if (mask := stored.get(name + _MASK)) is not None:
             if value.ndim < 2 and not bool((mask == 1).all()):
                 raise InputError(f"{path}: {name} is pruned, but only weights can be: biases stay live")
             if not bool(((mask == 0) | (mask == 1)).all()):

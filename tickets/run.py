@@ -19,15 +19,14 @@ from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks import build
 from dpltm.networks.masks import Mask, network_id
-from dpltm.networks.own_network import OwnNetwork, network_of, with_kind
+from dpltm.networks.own_network import OwnNetwork, network_of
 from dpltm.networks.state import put, weights_of
 from dpltm.options import TARGET_METRICS
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part, to_json
 from dpltm.privacy.mechanisms import Unprotected
-from dpltm.reports.statement import State
-from dpltm.reports.subjects import count, guarantee_of_run, number, section
+from dpltm.reports.statement import State, count, guarantee_of_run, number, section
 from dpltm.tickets import files, tensors
 from dpltm.tickets.charts import read_metrics
 from dpltm.tickets.checkpoint_files import is_begun
@@ -138,9 +137,7 @@ def load_run(path: Path) -> Run:
         raise
     except (DpltmError, KeyError, TypeError, ValueError):
         raise ArtifactError(f"{where}: model, features, classes or bounds are missing or wrong") from None
-    spec = tensors.with_outputs(path, spec, config.get("own"))
-    values = tensors.read_weights(path / "model.safetensors", spec)
-    spec = with_kind(spec, values)
+    spec, values = tensors.read_weights(path / "model.safetensors", spec, config.get("own"))
     model = build(spec)
     put(model, values)
     mask = tensors.read_masks(path / "mask.safetensors", [""], spec.shapes(), spec.mask)[""]

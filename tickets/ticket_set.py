@@ -19,7 +19,7 @@ import dpltm
 from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.networks import Network
 from dpltm.networks.masks import Mask
-from dpltm.networks.own_network import OwnNetwork, network_of, with_kind
+from dpltm.networks.own_network import OwnNetwork, network_of
 from dpltm.networks.state import content_id
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json, today, value_from_json
 from dpltm.privacy.ledger import canonical
@@ -120,9 +120,8 @@ def load_ticket_set(path: Path) -> TicketSet:
     document = described(path)
     spec, count = _size(where, document)
     rounds = [str(number) for number in range(count)]
-    spec = tensors.with_outputs(path, spec, document.get("own"))
+    spec, theta0 = tensors.read_weights(path / "theta0.safetensors", spec, document.get("own"))
     masks = tensors.read_masks(path / "masks.safetensors", rounds, spec.shapes(), spec.mask)
-    theta0 = tensors.read_weights(path / "theta0.safetensors", spec)
     _check_finite(str(path / "theta0.safetensors"), theta0)
     if document["id"] != set_id({key: value.numpy() for key, value in theta0.items()}, masks):
         raise ArtifactError(f"{where}: the id does not match theta0 and masks; the set is damaged or was changed")
@@ -145,7 +144,7 @@ def load_ticket_set(path: Path) -> TicketSet:
         raise ArtifactError(f"{where}: {error}") from None
     parent = document["parent"]
     loaded = TicketSet(
-        body=Tickets(with_kind(spec, theta0), theta0, tickets),
+        body=Tickets(spec, theta0, tickets),
         **{name: document[name] for name in ("name", "criterion", "provenance", "config")},
         made_from=lineage,
         parent=None if parent is None else value_from_json(Parent, parent, f"{where}: parent"),

@@ -13,8 +13,7 @@ from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
-from dpltm.reports.statement import interval
-from dpltm.reports.subjects import count, run_subject, section
+from dpltm.reports.statement import count, interval, run_subject, section
 from dpltm.tickets.charts import against_epsilon, new_picture, write_charts
 from dpltm.tickets.run import FoundRun, find_run
 from dpltm.tickets.sweep_files import is_sweep

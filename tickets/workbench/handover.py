@@ -42,7 +42,7 @@ from dpltm.records.made_up import fractions
 from dpltm.records.scaling import affine, unit_range
 from dpltm.records.schema import NO_SCHEMA, Column, Schema
 from dpltm.records.tables import Table, read_by_schema
-from dpltm.reports.subjects import guarantee_of_run
+from dpltm.reports.statement import guarantee_of_run
 from dpltm.reports.wording import render
 from dpltm.tickets.files import as_path, check_writable, new_folder, write_json
 from dpltm.tickets.model_card import sources
@@ -62,13 +62,9 @@ _HOLE, _OTHER = -1, -2  # of a category
 
 @dataclass(frozen=True)
 class Exported:
-    """A run that left.
+    """A run that left: its folder, and what that says of itself (``about.json``).
 
-    Attributes:
-        path: its folder.
-        about: what it says of itself: ``about.json``.
-        difference: largest difference from dpltm's, of a probability or a prediction over its range, on made-up records;
-        records: how many these were.
+    ``difference`` is the largest from dpltm's, of a probability or a prediction over its range, on made-up ``records``.
     """
 
     path: Path
@@ -85,10 +81,6 @@ def export_run(run: Run, path: str | Path, *, yes: bool = False, progress: Progr
         run: with its network; of a network of your own, with its code at hand (``load(path, model=MyNet)``).
         path: folder to write, which does not exist yet.
         yes: hand on masks that were made from private records with no mechanism, knowing what they may reveal.
-        progress: told how far it is; None for silence.
-
-    Returns:
-        The folder, what it says of itself, and how far its probabilities are from dpltm's on made-up records.
 
     Raises:
         DpltmError: what no epsilon bounds; a network or features that ONNX cannot hold; or another answer than dpltm's
@@ -127,10 +119,7 @@ def _unprotected(lineage: Lineage) -> bool:
 
 
 def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
-    """Refuse to hand on what no epsilon bounds, and return what is said of what may go.
-
-    A network that was trained on private records with no mechanism never goes; masks made so want consent.
-    """
+    """Refuse a network trained on private records with no mechanism, and masks made so without consent; return notes."""
     if "scheme" in run.config:
         raise InputError(f"{run.label}: made by dpltm latent train; its model.safetensors holds its network")
     run.spec.check_code(run.label)
@@ -284,10 +273,7 @@ def _scaled(x: Tensor, bounds: tuple[float, float]) -> Tensor:
 
 
 class _Encoding(nn.Module):
-    """Columns of a schema as features, ``(n, features)`` float32, and whether each record fits it.
-
-    Numbers go side by side, and so do places: a table of a thousand columns takes as many steps as one of two.
-    """
+    """Columns of a schema as features, ``(n, features)`` float32, and whether each record fits it."""
 
     def __init__(self, columns: list[Column]) -> None:
         super().__init__()
@@ -299,6 +285,7 @@ class _Encoding(nn.Module):
             for at, column in enumerate(places)
             for place in (*range(sizes[at]), *((_HOLE,) if column.missing else ()))
         ]
+        # all numbers side by side, and all places: a table of a thousand columns takes as many steps as one of two
         self._numbers, self._places = ([column.name for column in some] for some in (numbers, places))
         self._low, self._high = torch.tensor([column.bounds for column in numbers], dtype=torch.float64).view(-1, 2).T
         self._log = torch.tensor([column.log for column in numbers])
@@ -332,14 +319,12 @@ class _Encoding(nn.Module):
 # --- its file ------------------------------------------------------------------------------------------------------------
 
 
-def _example(stated: Mapping[str, Any]) -> Tensor:
-    """Return an input of any two records; a category is a place here, before texts are put in front of it."""
-    dtype = torch.float64 if stated["dtype"] == "float64" else torch.int64
-    return torch.zeros(2, *stated["shape"], dtype=dtype)
-
-
-def _onnx_program(run: Run, inputs: dict[str, Tensor]) -> Any:
-    """Return a network as torch writes it; InputError for one that it cannot."""
+def _onnx_program(run: Run, about: Mapping[str, Any]) -> Any:
+    """Return a network as torch writes it, categories as places; InputError for one that it cannot."""
+    kinds = {"float64": torch.float64, "int64": torch.int64, "string": torch.int64}
+    inputs = {
+        stated["name"]: torch.zeros(2, *stated["shape"], dtype=kinds[stated["dtype"]]) for stated in about["inputs"]
+    }
     batch = torch.export.Dim("batch", min=1)
     module = _Served(run).eval().requires_grad_(False)
     logging.disable(logging.CRITICAL)
@@ -367,7 +352,7 @@ def _write_network(run: Run, path: Path, about: Mapping[str, Any]) -> None:
         passes = importlib.import_module("onnx_ir.passes.common")  # of what onnxscript stands on
     except ImportError as error:
         raise InputError(f"ONNX needs the package {error.name}; pip install 'dpltm[onnx]'") from None
-    program = _onnx_program(run, {stated["name"]: _example(stated) for stated in about["inputs"]})
+    program = _onnx_program(run, about)
     model, graph = program.model, program.model.graph
     passes.ClearMetadataAndDocStringPass()(model)
     values = [*graph.inputs, *(value for node in graph.all_nodes() for value in node.outputs)]
@@ -406,10 +391,7 @@ def _texts(graph: Any, value: Any, values: list[list[str]], missing: list[str]) 
 
 
 def _compared(run: Run, folder: Path, about: dict[str, Any]) -> tuple[float, int]:
-    """Return the largest difference from dpltm's answers on made-up records, and how many these were.
-
-    Raises DpltmError where it is too large.
-    """
+    """Return the largest difference from dpltm's answers on made-up records, and their number; DpltmError if too large."""
     output = about["output"]["name"]
     if run.schema is None:
         x = _made_up(run)

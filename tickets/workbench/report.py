@@ -15,8 +15,7 @@ from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.describe import figure
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
-from dpltm.reports.statement import Subject, curves_of, statement
-from dpltm.reports.subjects import run_subject, skill_in
+from dpltm.reports.statement import Subject, curves_of, run_subject, skill_in, statement
 from dpltm.reports.wording import render_statement, verdict
 from dpltm.tickets import charts
 from dpltm.tickets.files import check_free, check_writable, free_name, new_file

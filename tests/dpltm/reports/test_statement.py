@@ -41,9 +41,9 @@ from dpltm.reports.statement import (
     interval,
     odds,
     precision,
+    run_subject,
     statement,
 )
-from dpltm.reports.subjects import run_subject
 from dpltm.reports.wording import MET, MISSED, OPEN, criteria, render_statement, verdict
 from refusals import refused
 
