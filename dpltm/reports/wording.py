@@ -19,12 +19,6 @@ from dpltm.privacy.describe import describe, figure, guarantee, percent, percent
 from dpltm.privacy.entry import TRAININGS, entry_from_json
 from dpltm.reports.statement import PROVENANCE, precision
 
-HARDLY = 10.0
-"""From this epsilon up a guarantee says little: e^10 is about 22,000."""
-
-FOR_SCHEMA = " for a schema"
-"""Last words of a release that found the bounds or categories of columns."""
-
 MET, MISSED, OPEN = "yes", "no", "not known"
 """Answers to a criterion; what is not known here never counts as met."""
 
@@ -92,35 +86,20 @@ def render_statement(form: str, body: Mapping[str, Any], **shown: Any) -> str:
 def _names(body: Mapping[str, Any]) -> dict[str, Any]:
     """Values of templates: all of a statement, settings as ``s``, outcome as ``o``, and what follows from them."""
     settings, outcome, certified = _Values(body["settings"]), _Values(body["outcome"]), body["certified"]
-    entries, sentences = body["entries"], _sentences(body)
-    kinds_of = [{mechanism["mechanism"] for mechanism in entry["mechanisms"]} for entry in entries]
-    kinds = set().union(*kinds_of)
-    steps = {  # of its own training: those of others, such as in front of it, may differ
-        mechanism["mechanism"]: mechanism for entry in entries for mechanism in entry["mechanisms"]
-        if mechanism["mechanism"] in TRAININGS
-        and all(mechanism[name] == settings[name] for name in ("sampling_rate", "steps", "noise_multiplier"))
+    mechanisms = [mechanism for entry in body["entries"] for mechanism in entry["mechanisms"]]
+    own = ("sampling_rate", "steps", "noise_multiplier")  # trainings of others, such as in front of it, may differ
+    steps = {
+        mechanism["mechanism"]: mechanism for mechanism in mechanisms
+        if mechanism["mechanism"] in TRAININGS and all(mechanism[name] == settings[name] for name in own)
     }  # fmt: skip
-    sampled = (
-        "cyclic" if "banded-sgd" in steps else "all" if settings["sampling_rate"] == 1 else
-        "allocation" if "allocated-sgd" in steps else "truncated" if "truncated-sgd" in steps else "poisson"
-    )  # fmt: skip
+    sentences = _sentences(body)
     return {
-        **body, "s": settings, "o": outcome, "unit": certified["unit"], "provenances": PROVENANCE, "hardly": HARDLY,
-        "title": f"{body['name']}: a private training", "criteria": criteria(body), "verdict": verdict(body),
-        **{name: _told(getattr(sentences, name)()) for name in ("auc", "fit", "right")},
-        "mechanisms": kinds, "noisy_steps": bool(kinds & TRAININGS), "sampled": sampled,
+        **body, "s": settings, "o": outcome, "unit": certified["unit"], "provenances": PROVENANCE,
+        "criteria": criteria(body), "verdict": verdict(body), "trainings": TRAININGS, "own_steps": steps,
         "method": ACCOUNTANTS[certified["accountant"]].help if certified["accountant"] in ACCOUNTANTS else "",
-        "times": round(settings["sampling_rate"] * settings["steps"]) if sampled == "allocation" else None,
-        "most": steps["truncated-sgd"]["truncated_batch_size"] if sampled == "truncated" else None,
-        "paid": [entry for entry in entries if entry["kind"] in ("release", "local")],
-        "schema_entries": [
-            number for number, entry in enumerate(entries, start=1) if str(entry.get("words")).endswith(FOR_SCHEMA)
-        ],
-        "beside": list(dict.fromkeys(
-            str(entry["words"]) for entry, mechanisms in zip(entries, kinds_of, strict=True)
-            if mechanisms & {"gaussian", "laplace"} and not mechanisms & TRAININGS
-        )),
-        "recorded": [entry_from_json(entry) for entry in entries], "costs": (), "attacker": (),
+        **{name: _told(getattr(sentences, name)()) for name in ("auc", "fit", "right")},
+        "mechanisms": {mechanism["mechanism"] for mechanism in mechanisms},
+        "recorded": [entry_from_json(entry) for entry in body["entries"]], "costs": (), "attacker": (),
     }  # fmt: skip
 
 
