@@ -91,10 +91,7 @@ def sharing_notes(tickets: TicketSet, *, of_set: bool) -> list[str]:
 
 
 def export_set(tickets: TicketSet, path: Path) -> TicketSet:
-    """Write a copy to hand on: no winner, and nothing made from private records with no mechanism but masks.
-
-    Predictors and accuracies of a set of provenance ``private`` stay behind.
-    """
+    """Write a copy to hand on: no winner, and of a set of provenance ``private`` neither predictors nor accuracies."""
     body = tickets.body
     if tickets.provenance == "private":
         body = body.without_predictors()
@@ -103,10 +100,7 @@ def export_set(tickets: TicketSet, path: Path) -> TicketSet:
 
 
 def export_torch_prune(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:
-    """Write the state dict of a model pruned by ``torch.nn.utils.prune``: ``NAME_orig`` and ``NAME_mask`` for every weight.
-
-    ``prune.identity(module, "weight")`` on every module with a weight makes a model that takes it.
-    """
+    """Write the state dict of a model pruned by ``torch.nn.utils.prune``: ``NAME_orig`` and ``NAME_mask`` of each weight."""
     check_free(path)
     if path.suffix != ".safetensors":
         raise ArtifactError(f"`out`: {path}: tensors are written as safetensors; name it {path.stem}.safetensors")
@@ -137,9 +131,7 @@ def import_torch_prune(path: Path, spec: Network) -> Tickets:
     """Return the set of the dense network and the ticket in a state dict of ``torch.nn.utils.prune``, stored as safetensors.
 
     Weights may be there with their masks (``NAME_orig``, ``NAME_mask``) or by their names: zeros among those count as
-    pruned, since ``prune.remove`` leaves them and nothing else does. Any precision is taken, and kept as float32.
-
-    Raises InputError for masks that are not zeros and ones, that prune nothing, a whole layer, or a bias.
+    pruned, since ``prune.remove`` leaves them. InputError for masks that prune nothing, a whole layer, or a bias.
     """
     header = read_header(path, _LARGEST_STATE * spec.parameters)
     shapes: dict[str, tuple[int, ...]] = {}
@@ -170,10 +162,7 @@ def import_torch_prune(path: Path, spec: Network) -> Tickets:
 
 
 def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
-    """Write a set of two, and return sizes: the compact dense network, and the ticket of round ``number`` in it, as round 1.
-
-    Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
-    """
+    """Write a set of the compact dense network, and the ticket of a round in it, as round 1; return sizes."""
     spec, ticket = tickets.body.spec, tickets.ticket(number)
     smaller = _compacted(spec, tickets.body.theta0, ticket.mask, tickets.label)
     dense = Ticket(0, Mask.dense(smaller.model), None, None)

@@ -55,8 +55,7 @@ def table(path: str | Path, about: dict[str, Any]) -> tuple[dict[str, list[str]]
 
 @contextmanager
 def rows_of(path: str | Path, skip: str, separator: str, encoding: str) -> Iterator[Iterator[tuple[int, list[str]]]]:
-    """Yield the lines of a file that are not blank, the header among them, and their cells: what Python's reader takes for
-    rows and cells is what a table holds."""
+    """Yield the lines of a file that are not blank, the header too, and their cells, as Python's reader takes them."""
     csv.field_size_limit(2**31 - 1)  # of a cell, in all of the process: long texts are no fault
     opening: Any = gzip.open if str(path).lower().endswith(".gz") else open
     encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
@@ -76,11 +75,8 @@ def inputs(path: str | Path, about: dict[str, Any] | None = None) -> dict[str, l
     """Return the inputs that the network takes for the records of a CSV file, a list each, by name. Python alone is needed.
 
     Numbers and dates, as days from the year 1, are floats, NaN for a hole; categories are texts; hashed words are buckets
-    (-1 a hole). A table without a schema is one input, ``records``. Columns may stand in any order, and further ones are
-    passed over.
-
-    Raises:
-        ValueError: a column is missing, or a cell does not hold what the network was trained on.
+    (-1 a hole). Columns may stand in any order, and further ones are passed over. ValueError for a column that is missing,
+    or a cell that does not hold what the network was trained on.
     """
     about = about or described()
     cells, lines = table(path, about)

@@ -1,7 +1,6 @@
 """The stages on files: what ``dpltm generate``, ``select``, ``train``, ``tune`` and ``tickets transfer`` open and write.
 
-Each takes its request and who watches. ``own``: whether the epsilon asked for is that of the result's own lineage alone, as
-in a sweep.
+``own``: whether the epsilon asked for is that of the result's own lineage alone, as in a sweep.
 """
 
 from __future__ import annotations
@@ -135,11 +134,7 @@ def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
 
 
 def train(request: TrainRequest, progress: Progress, *, own: bool = False) -> Any:
-    """Train by this process, or by all that ``torchrun`` started, and write the run.
-
-    Returns:
-        What ``dpltm train`` prints as JSON; None on other ranks than 0.
-    """
+    """Train by this process, or by all that ``torchrun`` started, and write the run; return the answer, or None."""
     check_request(request)
     ranks = None
     place = launched()
@@ -241,9 +236,7 @@ def _joined(place: Place, request: TrainRequest) -> Ranks:
 def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) -> dict[str, Any]:
     """Try every setting, write the best as a configuration file, and return the answer of ``dpltm tune``.
 
-    Args:
-        portable: write the names of files alone, not where they lie: for a folder that is handed on, where nobody takes the
-            file for ``--config``.
+    ``portable``: without the folders of files, for a folder that is handed on.
     """
     check_tuning(request)
     out = None if request.out is None else Path(request.out)
@@ -347,12 +340,7 @@ def front_of_import(
 def imported_set(
     body: Tickets, dataset: Dataset, origin: Origin | None, options: ImportOptions, ledger: Ledger, *, file: str
 ) -> TicketSet:
-    """Return the set of a pruned model; what a file does not say of its masks and weights is declared.
-
-    Args:
-        dataset: the records that it is for, with what stands in front of the network; and that it was made from, where
-            the options and not the file say so.
-    """
+    """Return the set of a pruned model for some records; what its file does not say of masks and weights is declared."""
     provenance, drafts = options.provenance, list[Entry]()
     if origin is not None:
         if provenance not in (None, origin.provenance):
