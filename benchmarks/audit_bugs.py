@@ -63,7 +63,7 @@ from dpltm.training import descent as training
 from dpltm.training.artifacts import Run
 from dpltm.training.canaries import Canaries, Observations
 from dpltm.training.plan import NoisySteps
-from dpltm.verbs.audit import local_bound
+from dpltm.verbs.audit import audit_scheme
 
 PUBLIC = Public("a benchmark")
 
@@ -509,7 +509,12 @@ def drawn(seed: int) -> Found:
 
 def messages(answer: BitStrings | Codebook, count: int = 2000) -> Attack:
     """The likelihood-ratio attack on messages."""
-    return lambda seed: Found(answer.certified, local_bound(answer, count, CONFIDENCE, FastSource(seed)))
+
+    def attack(seed: int) -> Found:
+        found = audit_scheme("messages", answer, count, CONFIDENCE, FastSource(seed))
+        return Found(found.certified.epsilon, found.lower_bound)
+
+    return attack
 
 
 def coins_of_messages(seed: int) -> Found:

@@ -31,7 +31,7 @@ import torch
 from dpltm.experiments import summary
 from dpltm.features import parse
 from dpltm.features.feature_map import map_of
-from dpltm.local.codebook import Codebook, Estimates, best_codebook, nearest_mean, noise, of_estimates
+from dpltm.local.codebook import Codebook, Estimates, best_codebook, estimates, nearest_mean, noise
 from dpltm.local.scheme import BitStrings, FixedPoint, Messages, channel_statistics
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
@@ -87,7 +87,7 @@ def public_score(x: np.ndarray, y: np.ndarray, book: Codebook, messages: int) ->
     variance, equal = noise(book) / messages, np.full(CLASSES, 1 / CLASSES)
     for seed in range(10):
         blurred = means + np.random.default_rng(seed).normal(size=means.shape) * math.sqrt(variance)
-        scores.append(score(of_estimates(book, Estimates(blurred, variance), equal), x[~half], y[~half]))
+        scores.append(score(nearest_mean(book, Estimates(blurred, variance, equal)), x[~half], y[~half]))
     return float(np.mean(scores))
 
 
@@ -156,7 +156,8 @@ def main() -> None:
         scale, values = max(tried, key=lambda pair: tried[pair])
         book = best_codebook(values, CLASSES, epsilon)
         x, test = (unit(part, values) for part in inputs[scale][1:])
-        learned = [nearest_mean(book, book.randomise(x, labels, SecureSource())) for _ in range(SEEDS)]
+        sent = (book.randomise(x, labels, SecureSource()) for _ in range(SEEDS))
+        learned = [nearest_mean(book, estimates(book, rows)) for rows in sent]
         means = np.stack([x[labels == label].mean(0) for label in range(CLASSES)])
         true = {
             "fc1.weight": torch.from_numpy(means / 8).float(),

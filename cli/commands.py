@@ -6,9 +6,11 @@ complete. A command is imported when it is called: the help of a group costs no 
 
 from __future__ import annotations
 
+import ast
 import inspect
+import pkgutil
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
@@ -27,14 +29,13 @@ from typer.exceptions import TyperException
 from dpltm.cli.console import Console
 from dpltm.errors import InputError, did_you_mean, in_flags
 from dpltm.gone import instead
-from dpltm.options import Options, name_of, resolve, section_of, value_type
+from dpltm.options import Options, name_of, resolve, section_of, type_of
 from dpltm.registry import Deferred
 from dpltm.training.launcher import check_alone
 
 T = TypeVar("T", bound=Options)
 
-EXAMPLES = "Examples:\n"
-"""Line that precedes the examples in a docstring."""
+EXAMPLES = "Examples:\n"  # the line that precedes them in a docstring
 
 _SECTION = Deferred("dpltm.tickets.files:read_section")
 _BESIDE = Deferred("dpltm.options.network:beside")
@@ -52,25 +53,30 @@ class Command(TyperCommand):
 HOMES = dict.fromkeys(("generate", "run", "select", "train", "tune"), "stages") | {"audit": "lab", "latent": "lab"}
 """Modules of ``dpltm.cli`` whose options lie in one of another name."""
 
-OPTIONS = {"latent": "dpltm.local"}
-"""Packages of options outside ``dpltm.options``."""
-
 
 class Later(TyperCommand):
-    """A command of which only the name and a sentence are known, until it is called or its own help is asked for.
+    """A command that is imported only when it is called, or its own help is asked for.
 
     Args:
         name: of the command, and of its table in a configuration file. NAMERequest is the dataclass whose fields are its
             options, and NAME_command does something with them.
-        home: the module that its options are in, of ``dpltm.options`` or by ``OPTIONS``; and of ``dpltm.cli``, by ``HOMES``
-            where it has another name.
+        home: the module of its options; that of ``dpltm.cli`` has the same name, or that of ``HOMES``.
     """
 
-    def __init__(self, name: str, summary: str, home: str) -> None:
-        super().__init__(name, short_help=in_flags(summary))
-        self.summary = summary
-        self.options = Deferred(f"{OPTIONS.get(home, 'dpltm.options')}.{home}:{name.title()}Request")
+    def __init__(self, name: str, home: str) -> None:
+        super().__init__(name)
+        package = "dpltm.local" if home == "latent" else "dpltm.options"
+        self.options = Deferred(f"{package}.{home}:{name.title()}Request")
         self.run = Deferred(f"dpltm.cli.{HOMES.get(home, home)}:{name}_command")
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph of its help, read from the source: to import all options takes longer than to list them."""
+        module, _, name = self.options.place.partition(":")
+        package, _, file = module.rpartition(".")
+        nodes = ast.parse(pkgutil.get_data(package, f"{file}.py") or b"").body
+        (cls,) = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == name)
+        return paragraphs_of(ast.get_docstring(cls))[0]
 
     @cached_property
     def command(self) -> Command:
@@ -87,9 +93,9 @@ class Later(TyperCommand):
         return self.command.make_context(info_name, args, parent, **extra)
 
 
-def laters(summaries: Mapping[str, str]) -> list[TyperCommand]:
-    """Commands by ``NAME``, or ``HOME:NAME`` where their module has another name, with the first paragraph of their help."""
-    return [Later(place.rpartition(":")[2], summary, place.partition(":")[0]) for place, summary in summaries.items()]
+def laters(*places: str) -> list[TyperCommand]:
+    """Return commands by ``NAME``, or ``HOME:NAME`` where their module has another name."""
+    return [Later(place.rpartition(":")[2], place.partition(":")[0]) for place in places]
 
 
 class Group(TyperGroup):
@@ -109,6 +115,12 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+def group(name: str, help: str, members: Iterable[str], *examples: str) -> Group:
+    """Return a group of commands by ``NAME`` of its own module, or ``HOME:NAME``."""
+    places = (member if ":" in member else f"{name}:{member}" for member in members)
+    return Group(name=name, help=help, epilog="\n".join(examples), no_args_is_help=True, commands=laters(*places))
+
+
 # --- a command of options ---------------------------------------------------------------------------------------------
 
 
@@ -121,10 +133,7 @@ class Call:
 
 
 def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Command:
-    """Return the command whose options are the fields of ``cls``, and which ``run(options, call)`` runs.
-
-    The help text of the command is the docstring of ``cls``.
-    """
+    """Return the command with the fields of ``cls`` as options, its docstring as help, that ``run(options, call)`` runs."""
 
     def command(**values: Any) -> None:
         call = Call(Console(values.pop("json"), values.pop("quiet")), values.pop("config"))
@@ -138,26 +147,24 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Comma
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app = typer.Typer(add_completion=False)
-    help = in_flags("\n\n".join(paragraphs_of(cls)))
-    examples = inspect.cleandoc(
-        (cls.__doc__ or "").partition(EXAMPLES)[2]
-    ).strip()  # commands, and remarks that begin with #
-    app.command(name, cls=Command, help=help, epilog=examples)(command)
+    help = in_flags("\n\n".join(paragraphs_of(cls.__doc__)))
+    examples = inspect.cleandoc((cls.__doc__ or "").partition(EXAMPLES)[2])  # commands, and remarks that begin with #
+    app.command(name, cls=Command, help=help, epilog=examples.strip())(command)
     click_command = typer.main.get_command(app)
     assert isinstance(click_command, Command)
     return click_command
 
 
-def paragraphs_of(cls: type) -> list[str]:
-    """Return the docstring without its examples, each paragraph on one line."""
-    text = inspect.cleandoc(cls.__doc__ or "").partition(EXAMPLES)[0]
+def paragraphs_of(docstring: str | None) -> list[str]:
+    """Return a docstring without its examples, each paragraph on one line."""
+    text = inspect.cleandoc(docstring or "").partition(EXAMPLES)[0]
     return [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
 
 
 def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
-    """Return the typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
+    """The typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
     meta, default = item.metadata, item.default
-    wanted = value_type(item)
+    wanted, _ = type_of(item)
     annotation: Any = Optional[list[str] if wanted is tuple else wanted]  # noqa: UP045 - built at run time
     if meta["argument"]:
         info: Any = typer.Argument(help=in_flags(meta["help"]), metavar=meta["metavar"])
@@ -215,14 +222,9 @@ def usage_message(error: TyperException) -> str:
 
 # --- help -------------------------------------------------------------------------------------------------------------
 
-NAMES = 28
-"""Characters of the widest flag with what it takes that share a line with its help; longer values go above the help."""
-
-ARGUMENTS, LAST = "Arguments", "Every command"
-"""Headings of the first panel, and of the last."""
-
-PAGE, FIRST_EXAMPLES = 20, 3
-"""Options and examples that a first page has at most."""
+NAMES = 28  # characters of a flag and what it takes that share a line with its help; longer values go above the help
+ARGUMENTS, LAST = "Arguments", "Every command"  # the first panel, and the last
+PAGE, FIRST_EXAMPLES = 20, 3  # options and examples that a first page has at most
 
 FIRST = frozenset((
     "dataset", "label", "schema", "test", "dense", "model", "features", "provenance", "rounds", "criterion", "eps1",
@@ -232,7 +234,7 @@ FIRST = frozenset((
 
 
 def show_page(command: Any, ctx: typer.Context, *, every: bool = False) -> None:
-    """Print the help of a command or of a group of them: the first page, or every option."""
+    """Print the help of a command or of a group: the first page, or every option."""
     console = RichConsole(highlight=False)
     for paragraph in (command.get_usage(ctx), *(command.help or "").split("\n\n")):
         console.print(Padding(Text(paragraph), (0, 1, 1, 1)))
@@ -254,19 +256,16 @@ def show_page(command: Any, ctx: typer.Context, *, every: bool = False) -> None:
 
 
 def _panels(command: Any, ctx: typer.Context, every: bool) -> dict[str, list[tuple[Text, Text]]]:
-    """Return the rows of each panel of a page by its heading."""
+    """The rows of each panel of a page by its heading."""
     parameters = [item for item in command.get_params(ctx) if isinstance(item, TyperArgument | TyperOption)]
-    if isinstance(command, TyperGroup):
-        entries = command.commands.items()
-        names = [(Text(name), Text(entry.short_help or (entry.help or ""))) for name, entry in entries]
-        return {"Options": [_row(item) for item in parameters], "Commands": names}
-    if not every:
-        cut = sum(isinstance(item, TyperOption) for item in parameters) > PAGE
-        first = (item for item in parameters if not cut or _heading(item) in (ARGUMENTS, LAST) or item.name in FIRST)
-        return {"Options": [_row(item) for item in first]}
+    cut = not every and sum(isinstance(item, TyperOption) for item in parameters) > PAGE
     panels: dict[str, list[tuple[Text, Text]]] = {}
     for item in sorted(parameters, key=lambda item: _heading(item) == LAST):
-        panels.setdefault(_heading(item), []).append(_row(item))
+        if not cut or _heading(item) in (ARGUMENTS, LAST) or item.name in FIRST:
+            panels.setdefault(_heading(item) if every else "Options", []).append(_row(item))
+    for name, entry in getattr(command, "commands", {}).items():
+        help = in_flags(entry.summary) if isinstance(entry, Later) else entry.help
+        panels.setdefault("Commands", []).append((Text(name), Text(help)))
     return panels
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -20,11 +21,9 @@ if TYPE_CHECKING:
     from dpltm.cli.commands import Call
 
 _PROGRESS = Deferred("dpltm.cli.progress:progress")
-_SHOW_PLAN = Deferred("dpltm.cli.show:show_plan")
+_SHOW_ANSWER = Deferred("dpltm.cli.show:show_answer")
 
-
-WIDE = 160
-"""Characters of a line where no terminal says how many there are."""
+WIDE = 160  # characters of a line where no terminal says how many there are
 
 
 class Console:
@@ -38,7 +37,7 @@ class Console:
         if self._talks:
             print(text, file=sys.stderr, flush=True)
 
-    def result(self, body: dict[str, Any], show: Callable[[RichConsole], None]) -> None:
+    def result(self, body: dict[str, Any], show: Callable[[RichConsole, dict[str, Any]], None]) -> None:
         """Print a command's answer: as JSON, or for people."""
         if self._json:
             print(json.dumps(body, allow_nan=False))
@@ -47,7 +46,7 @@ class Console:
 
             at_terminal = sys.stdout.isatty()
             width = None if at_terminal else WIDE
-            show(RichConsole(highlight=False, markup=False, soft_wrap=not at_terminal, width=width))
+            show(RichConsole(highlight=False, markup=False, soft_wrap=not at_terminal, width=width), body)
             sys.stdout.flush()
 
     def progress(self, title: str, total: int) -> contextlib.AbstractContextManager[Step]:
@@ -71,7 +70,7 @@ def answering(
         if answer is None:
             return
         body = as_flags(answer)
-        call.console.result(body, lambda rich: (_SHOW_PLAN if body.get("dry_run") else show)(rich, body))
+        call.console.result(body, partial(_SHOW_ANSWER, "would do") if body.get("dry_run") else show)
         if wanting is not None and wanting(body):
             raise typer.Exit(1)
 

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import Cell, show_answer, show_notes, show_table
+from dpltm.cli.show import show_answer
 from dpltm.errors import InputError, did_you_mean
 from dpltm.options import parse_pair
 from dpltm.options.datasets import FetchRequest, InfoRequest, LsRequest, SchemaRequest
@@ -36,17 +36,12 @@ def list_datasets(request: LsRequest, progress: Progress) -> dict[str, Any]:
     home, known = data_home(), catalogue()
     files = {path.stem for path in home.glob("*.npz")}
     own = "a file of yours; needs --bounds unless its values are bytes, 0 to 255"
-    rows = [
-        {
-            "name": entry.name,
-            "kind": entry.kind,
-            "summary": entry.summary,
-            "available": "yes" if entry.name in {"digits", *files} else "download" if entry.openml else "no",
-        }
-        for entry in known.values()
-    ]
-    others = sorted(files - known.keys())
-    rows += [{"name": name, "kind": "", "summary": own, "available": "yes"} for name in others]
+    texts: dict[str, tuple[str, str]] = {name: (entry.kind, entry.summary) for name, entry in known.items()}
+    texts |= dict.fromkeys(sorted(files - known.keys()), ("", own))
+    rows = []
+    for name, (kind, summary) in texts.items():
+        available = "yes" if name in {"digits", *files} else "download" if known[name].openml else "no"
+        rows.append({"name": name, "kind": kind, "summary": summary, "available": available})
     return {"home": str(home), "datasets": rows}
 
 
@@ -75,21 +70,16 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
     """Return the public facts about a dataset."""
     del progress
     dataset = open_dataset(request)
+    bounds: dict[str, Any] = {"bounds": list(dataset.bounds), "bounds_origin": dataset.bounds_origin}
     return {
-        "name": dataset.name,
-        "records": dataset.records,
-        "records_origin": dataset.records_origin,
+        "name": dataset.name, "records": dataset.records, "records_origin": dataset.records_origin,
         "test_records": None if dataset.test is None else len(dataset.test),
-        "shape": "x".join(str(size) for size in dataset.train.shape),
-        "features": dataset.features,
-        "classes": dataset.classes,
-        "classes_origin": dataset.classes_origin,
+        "shape": "x".join(str(size) for size in dataset.train.shape), "features": dataset.features,
+        "classes": dataset.classes, "classes_origin": dataset.classes_origin,
         **({"classes": None, "classes_origin": None, "target": list(dataset.target)} if dataset.target else {}),
-        "bounds": None if dataset.tables else list(dataset.bounds),
-        "bounds_origin": None if dataset.tables else dataset.bounds_origin,
-        "tables": list(dataset.tables) or None,
+        **(dict.fromkeys(bounds) if dataset.tables else bounds), "tables": list(dataset.tables) or None,
         "notes": [*bounds_notes(dataset), *([left_out_note(dataset.left_out)] if dataset.left_out else [])],
-    }
+    }  # fmt: skip
 
 
 def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
@@ -117,7 +107,7 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
             raise InputError(f"`label` is missing: the column to learn; {path} has {columns}")
         check_spelling(path, drafted)
     if request.private is not None:
-        return _find(request, path, drafted, out, progress, notes)
+        return _find(request, path, drafted, progress, notes)
     lineage, words = NO_LINEAGE, DRAFTED
     if request.from_public:
         wanted = {column.name for column in drafted.wanted}
@@ -130,8 +120,7 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         notes += [IDENTIFIERS.format(names=shown(ignored))] if ignored else []
     text = schema_text(drafted, drafted.columns, lineage, words.format(name=path.name))
     _write(out, text)
-    body = {"file": str(path), "schema": text.rstrip("\n"), "out": None if out is None else str(out)}
-    return {**body, "notes": notes} if notes else body
+    return {"file": str(path), "schema": text.rstrip("\n"), "out": request.out, "notes": notes}
 
 
 def _ignored(columns: Iterable[Column]) -> list[str]:
@@ -148,6 +137,10 @@ def _check_asked(request: SchemaRequest) -> None:
         for name in names:
             if getattr(request, needed) is None and getattr(request, name):
                 raise InputError(f"`{name}`: goes with `{needed}`; add that, or leave it out")
+    if request.private is not None and request.out is None and not request.dry_run:
+        raise InputError(
+            "`out` is missing: what is found is written once, and finding it again costs again; name a file"
+        )
 
 
 def _write(out: Path | None, text: str) -> None:
@@ -156,80 +149,62 @@ def _write(out: Path | None, text: str) -> None:
             staging.write_text(text, encoding="utf-8")
 
 
+FEW_OUTSIDE = 0.1  # share of values outside of the bounds from which on a note tells of it
+OUTSIDE = (
+    "over a tenth of the values of {names} may lie outside of the bounds, and count as the nearest of them: raise `private`,"
+    " or write public bounds into a `schema`"
+)
 UNUSABLE = (
     "nothing can be trained by this schema, for no {0} stand out of the noise: raise `private`, or write public ones into a"
     " `schema`"
 )
-"""Said of a schema that was paid for in vain."""
-
-FEW_OUTSIDE, OUTSIDE = (
-    0.1,
-    "over a tenth of the values of {names} may lie outside of the bounds, and count as the nearest of them: raise `private`,"
-    " or write public bounds into a `schema`",
-)
-"""Share of values outside of which a note tells, and the note."""
-
 IDENTIFIERS = (
     "columns ignored, since they look like identifiers: {names}; where one is a feature, say its kind in a `schema`"
 )
-"""Said of public records."""
 
 
-def _find(
-    request: SchemaRequest, path: Path, drafted: Schema, out: Path | None, progress: Progress, notes: list[str]
-) -> dict[str, Any]:
-    """Return the schema with its unknown parts found, and what that cost; refused before anything is spent."""
-    if out is None and not request.dry_run:
-        raise InputError(
-            "`out` is missing: what is found is written once, and finding it again costs again; name a file"
-        )
+def _find(request: SchemaRequest, path: Path, drafted: Schema, progress: Progress, notes: list[str]) -> dict[str, Any]:
+    """The schema with its unknown parts found, and what that cost; refused before anything is spent."""
     table = load_unfinished(path, drafted, request.unit_column, request.subset, request.records, request.test)
     ledger = ledger_of(request.file, request, table.dataset.unit)
     result = find_schema(table, request, ledger, progress, dry_run=request.dry_run)
     wanted = [column.name for column in drafted.wanted]
-    noise = {"noise_multiplier": result.mechanism.noise_multiplier, "noise_std": result.mechanism.noise_std}
-    facts = {"file": str(path), "columns": wanted, **noise}
-    facts |= {} if result.rarest is None else {"rarest": result.rarest}
-    if out is None or request.dry_run:
-        return {"dry_run": True, **facts, "privacy": result.privacy.to_json()}
-    _write(out, result.text)
+    facts = {
+        "file": str(path), "columns": wanted, "noise_multiplier": result.mechanism.noise_multiplier,
+        "noise_std": result.mechanism.noise_std, "rarest": result.rarest, "privacy": result.privacy.to_json(),
+    }  # fmt: skip
+    if request.dry_run:
+        return {"dry_run": True, **facts}
+    _write(Path(str(request.out)), result.text)
     classes = Schema(result.columns).class_names
     features = sum(column.features for column in result.columns if column.kind != "label")
-    facts["ignored"] = [name for name in _ignored(result.columns) if name in wanted]
-    facts |= {"features": features} if drafted.target else {"classes": list(classes), "features": features}
-    facts["outside"] = {name: round(share, 4) for name, share in result.outside.items()}
     wide = [name for name, share in result.outside.items() if share > FEW_OUTSIDE]
     notes += [OUTSIDE.format(names=shown(wide))] if wide else []
-    lacking = {"bounds and values": features, "classes of the label": classes or drafted.target}
-    notes += [UNUSABLE.format(what) for what, found in lacking.items() if not found]
-    facts |= {"notes": notes} if notes else {}
-    facts |= {"schema": result.text.rstrip("\n"), "out": str(out)}
-    return {**facts, "ledger": str(ledger_path(request.file, request.ledger)), "privacy": result.privacy.to_json()}
-
-
-def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the datasets, one line each."""
-    columns: dict[str, Cell] = {"name": "name", "kind": "kind", "at hand": "available", "what": "summary"}
-    show_table(rich, body["datasets"], columns, f"data home: {body['home']}")
+    needed = {"bounds and values": features, "classes of the label": classes or drafted.target}
+    notes += [UNUSABLE.format(what) for what, there in needed.items() if not there]
+    return {
+        **facts,
+        "ignored": [name for name in _ignored(result.columns) if name in wanted],
+        "classes": None if drafted.target else list(classes),
+        "features": features,
+        "outside": {name: round(share, 4) for name, share in result.outside.items()},
+        "notes": notes,
+        "schema": result.text.rstrip("\n"),
+        "out": request.out,
+        "ledger": str(ledger_path(request.file, request.ledger)),
+    }
 
 
 def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show a draft, or where it was written; or what finding it cost."""
-    written = f"wrote {body['out']}" if body.get("out") else None
-    if "privacy" in body:
-        facts = {key: value or None for key, value in body.items() if key not in ("schema", "out")}
-        show_answer(str(written), rich, facts)
+    """Show a draft, or where it was written and what finding it cost."""
+    if body["out"] is None:
+        rich.print(body["schema"], soft_wrap=True)
     else:
-        rich.print(written or body["schema"], soft_wrap=True)
-        if written:
-            show_notes(rich, body)
+        facts = {name: value for name, value in body.items() if name != "schema"}
+        show_answer("wrote {out}", rich, facts)
 
 
-schema_command = answering(
-    schema,
-    show_schema,
-    lambda body: body.get("features") == 0 or body.get("classes") == [],
-)
-ls_command = answering(list_datasets, show_list)
+schema_command = answering(schema, show_schema, lambda body: body.get("features") == 0 or body.get("classes") == [])
+ls_command = answering(list_datasets, partial(show_answer, "datasets"))
 fetch_command = answering(fetch, partial(show_answer, "{name}"))
 info_command = answering(dataset_info, partial(show_answer, "{name}"))

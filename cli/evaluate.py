@@ -207,7 +207,7 @@ def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
         names = ("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier")
         columns: dict[str, Cell] = {name.replace("_", " "): name for name in names}
         columns["certified epsilon"] = lambda row: (
-            row["at_most"] if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"])
+            "-" if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"])
         )
         show_table(rich, body["arms"], columns, f"would run {body['recipe']} in {body['out']}")
         rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")

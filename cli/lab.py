@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console as RichConsole
 
-from dpltm.audit import Attacked, audit
+from dpltm.audit import audit
 from dpltm.cli.console import answering
-from dpltm.cli.show import Cell, show_notes, show_pairs, show_privacy, show_table
+from dpltm.cli.show import show_answer, show_notes, show_pairs, show_privacy
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.audit import AuditRequest
 from dpltm.privacy.describe import figure, guarantee
@@ -23,9 +24,7 @@ from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set
 from dpltm.tickets.workbench.latent import load_scheme
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.verbs.audit import audit_tickets, demo, local_bound
-
-MESSAGES = "likelihood ratios of messages of two records"
+from dpltm.verbs.audit import audit_scheme, audit_tickets, demo
 
 
 def attack(request: AuditRequest, progress: Progress) -> dict[str, Any]:
@@ -52,9 +51,7 @@ def _run(request: AuditRequest, target: str, progress: Progress) -> dict[str, An
 
 def _scheme(request: AuditRequest, target: str, _: Progress) -> dict[str, Any]:
     answer = load_scheme(Path(target)).answer
-    bound = local_bound(answer, request.messages, request.confidence, SecureSource())
-    facts = {"delta": 0.0, "method": MESSAGES, "canaries": None, "messages": request.messages}
-    return Attacked(target, answer.certified, answer.nominal, bound, facts).to_json()
+    return audit_scheme(target, answer, request.messages, request.confidence, SecureSource()).to_json()
 
 
 def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str, Any]:
@@ -73,41 +70,17 @@ def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str
     ).to_json()
 
 
-def show_findings(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show claims and bounds: of the demo a row each, else with what they rest on."""
-    if "rows" in body:
-        columns: dict[str, Cell] = {
-            "attacked": "audited",
-            "nominal": lambda row: "-" if row["nominal"] is None else figure(row["nominal"]),
-            "certified": lambda row: figure(row["certified"]),
-            "at least": lambda row: figure(row["lower_bound"], 3, down=True),
-            "refuted": lambda row: ", ".join(row["violates"]) or "nothing",
-        }
-        show_table(rich, body["rows"], columns)
-        return
-    claims = {name: figure(body[name]) for name in ("certified", "nominal") if body[name] is not None}
-    fallen = {name: f"{claim}: refuted" if name in body["violates"] else claim for name, claim in claims.items()}
-    rest = {name: value for name, value in body.items() if name not in ("audited", "method", "guesses", "violates")}
-    bounds = {f"bound, {name}": value for name, value in body.get("bounds", {}).items()}
-    show_pairs(rich, f"epsilon of {body['audited']}: {body['method']}", {**rest, **fallen, **bounds})
+audit_command = answering(
+    attack, partial(show_answer, "epsilon of {audited}"), lambda body: "certified" in body["violates"]
+)
 
 
-audit_command = answering(attack, show_findings, lambda body: "certified" in body["violates"])
-
-
-FILES = ("run", "messages", "scheme")
-"""What a command of ``dpltm latent`` wrote, by its name in the answer."""
-
-APART = {*FILES, "id", "certified", "nominal", "notes"}
-"""Parts of an answer that are no facts in its table."""
+APART = {"id", "certified", "nominal", "notes", "privacy"}  # parts of an answer that are no facts in its table
 
 
 def show_local(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the facts of a claim, a scheme, messages or what was learned from them; what is certified, and the claim."""
-    files = [body[name] for name in FILES if name in body]
-    title = f"wrote {files[0]}" if files else "local privacy of a record"
-    facts = {name: value for name, value in body.items() if name not in APART}
-    show_pairs(rich, title, facts)
+    show_pairs(rich, "local privacy", {name: value for name, value in body.items() if name not in APART})
     certified = {"epsilon": body["certified"], "delta": 0, "adjacency": "replace-one", "unit": "record"}
     rich.print(guarantee(certified, 7), style="bold")
     rich.print(f"nominal epsilon = {figure(body['nominal'])} (claimed by: {body['protocol']})")

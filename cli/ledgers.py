@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import Cell, show_answer, show_notes, show_privacy, show_table
+from dpltm.cli.show import show_answer, show_notes, show_privacy
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.ledgers import ApartRequest, BudgetRequest, CheckRequest, LedgerRequest
 from dpltm.privacy.account import Account
@@ -80,38 +80,28 @@ def _alone(account: Account, entry: Entry, delta: float, method: str) -> float |
 
 
 def _parts(account: Account, delta: float, method: str) -> list[dict[str, Any]]:
-    """Return the price of each piece of an account that has several: no person is in two."""
-    if len(account.pieces) < 2:
-        return []
-    rows = [
-        {
-            "records": sorted({str(entry.part) for entry in piece}),
-            "epsilon": json_figure(replace(account, entries=piece).epsilon(delta, method)),
-        }
-        for piece in account.pieces
-    ]
+    """The price of each piece of an account that has several: no person is in two."""
+    rows = []
+    for piece in account.pieces if len(account.pieces) > 1 else ():
+        epsilon = json_figure(replace(account, entries=piece).epsilon(delta, method))
+        rows.append({"records": sorted({str(entry.part) for entry in piece}), "epsilon": epsilon})
     return sorted(rows, key=lambda row: row["records"])
 
 
 def budgets(options: BudgetRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy budget``: the budget of a ledger, after one was set if one was asked for."""
     path = Path(options.file)
-    if options.epsilon is None:
-        return {"ledger": str(path), "budgets": _budget(read_book(path))}
-    ledger = open_ledger(path, population=options.population, unit=options.unit)
-    ledger.declare(
-        Entry("budget", mechanisms=(Guarantee(options.epsilon, options.delta),), words="a budget", unit=ledger.unit)
-    )
-    return {"ledger": str(path), "budgets": _budget(ledger.book)}
-
-
-def _budget(book: Book) -> list[dict[str, Any]]:
-    account = book.account()
-    if (limit := account.budget) is None:
-        return []
-    spent = min(account.epsilon(limit.delta, method) for method in ("rdp", "pld"))
-    row = {"epsilon": limit.epsilon, "delta": limit.delta, "unit": book.unit, "population": book.population}
-    return [{**row, "spent": json_figure(spent)}]
+    if options.epsilon is not None:
+        ledger = open_ledger(path, population=options.population, unit=options.unit)
+        limit = Guarantee(options.epsilon, options.delta)
+        ledger.declare(Entry("budget", mechanisms=(limit,), words="a budget", unit=ledger.unit))
+    book = read_book(path)
+    account, rows = book.account(), []
+    if (budget := account.budget) is not None:
+        spent = min(account.epsilon(budget.delta, method) for method in ("rdp", "pld"))
+        row = {"epsilon": budget.epsilon, "delta": budget.delta, "unit": book.unit, "population": book.population}
+        rows = [{**row, "spent": json_figure(spent)}]
+    return {"ledger": str(path), "budgets": rows}
 
 
 def declare_apart(options: ApartRequest, _: Progress) -> dict[str, Any]:
@@ -190,7 +180,7 @@ def _check_run(path: Path) -> dict[str, Any]:
 
 
 def _other_weights(stated: object, weights: str | None, run: str) -> list[str]:
-    """Return that a statement is of other weights than those of a run, if that is so."""
+    """That a statement is of other weights than those of a run, if that is so."""
     if stated is None:
         return ["weights: the statement does not say which it is of; write it again with dpltm report"]
     if stated == weights:
@@ -200,7 +190,7 @@ def _other_weights(stated: object, weights: str | None, run: str) -> list[str]:
 
 
 def _checked(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
-    """Return the statement in a card or a page, what differs in it, and notes."""
+    """The statement in a card or a page, what differs in it, and notes."""
     try:
         text = read_bytes(path, MOST, links=True).decode("utf-8")
     except UnicodeDecodeError:
@@ -217,8 +207,7 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
         problems = [*differences(body), *problems]
     except ArtifactError as error:
         problems = [str(error), *problems]
-    notes += [COMPARED if body["state"] == "finished" else FIGURES, WORD]
-    return body, problems, notes
+    return body, problems, [*notes, COMPARED if body["state"] == "finished" else FIGURES, WORD]
 
 
 def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -236,21 +225,10 @@ def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
     show_privacy(rich, body["privacy"])
 
 
-def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the budget that a ledger sets."""
-    if not body["budgets"]:
-        rich.print(f"{body['ledger']} sets no budget; --epsilon E sets one")
-        return
-    columns: dict[str, Cell] = {name: name for name in ("unit", "epsilon", "delta")}
-    show_table(rich, body["budgets"], {**columns, "spent": lambda row: figure(row["spent"])}, body["ledger"])
-
-
 def show_check(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the statement of a card, and the differences."""
-    for problem in body["problems"]:
-        rich.print(problem, style="bold")
-    if body["ok"]:
-        rich.print(f"{body['card']}: what was compared agrees with its entries ({body['entries']})", style="bold")
+    for line in body["problems"] or [f"{body['card']}: what was compared agrees with its entries ({body['entries']})"]:
+        rich.print(line, style="bold")
     if body.get("weights") is not None:
         rich.print(f"SHA-256 of weights and mask: {body['weights']}")
     if body["privacy"] is not None:
@@ -260,5 +238,5 @@ def show_check(rich: RichConsole, body: dict[str, Any]) -> None:
 
 ledger_command = answering(explain, show_ledger)
 apart_command = answering(declare_apart, partial(show_answer, "declared to have nobody in common"))
-budget_command = answering(budgets, show_budgets)
+budget_command = answering(budgets, partial(show_answer, "{ledger}"))
 check_command = answering(check, show_check, lambda body: not body["ok"])

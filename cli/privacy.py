@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
 from dpltm.cli.ledgers import read_book
-from dpltm.cli.show import Cell, show_notes, show_table, show_wrote
+from dpltm.cli.show import Cell, show_answer, show_table, show_wrote
 from dpltm.errors import BudgetError, InputError
 from dpltm.options.privacy import (
     MAX_RELEASES,
@@ -71,7 +72,7 @@ def _nominal(noise_multiplier: float, terms: str) -> dict[str, Any]:
 
 
 def _described(options: ReleaseOptions) -> tuple[tuple[Mechanism, ...], dict[str, Any]]:
-    """Return the mechanisms that the options describe, a training last, and what is told of them."""
+    """Mechanisms that the options describe, a training last, and what is told of them."""
     if options.mechanism in PLAIN:
         mechanisms = _releases(options)
         facts = {name: getattr(options, name) for name in ("mechanism", "noise_multiplier", "eps1", "group", "delta")}
@@ -79,9 +80,7 @@ def _described(options: ReleaseOptions) -> tuple[tuple[Mechanism, ...], dict[str
         return mechanisms, {**facts, "steps": options.steps or 1, "adjacency": mechanisms[0].adjacency}
     for name, whose in (("categories", "randomized-response"), ("group", ", ".join(PLAIN))):
         _leave_out(options, f"goes with `mechanism` {whose}", name)
-    if options.noise_multiplier is None:
-        raise InputError("`noise_multiplier` is missing: the noise over the sensitivity, such as 1.1")
-    training, draw = _training(options, options.noise_multiplier)
+    training, draw = _training(options, _needed(options, "noise_multiplier", "the noise over the sensitivity"))
     return (*draw, training), _setting(training, options)
 
 
@@ -90,26 +89,24 @@ DEFAULTS = {"categories": 2, "group": 1, "mechanism": "exponential"}
 
 
 def _leave_out(options: SettingOptions, why: str, *names: str) -> None:
-    """Raise InputError for options that have no meaning beside others."""
     for name in names:
         if getattr(options, name) != DEFAULTS.get(name):
             raise InputError(f"`{name}`: {why}; leave it out")
 
 
-def _releases(options: ReleaseOptions) -> tuple[Mechanism, ...]:
-    """Return releases in place of a training, as they concern all records of a group together.
+def _needed(options: ReleaseOptions, name: str, what: str) -> float:
+    if (value := getattr(options, name)) is None:
+        raise InputError(f"`{name}` is missing: {what}, such as 1.1")
+    return float(value)
 
-    The sensitivity of a release grows with the group, by the triangle inequality. Of randomised responses each
-    record of the group gives one.
-    """
+
+def _releases(options: ReleaseOptions) -> tuple[Mechanism, ...]:
+    """Releases of all records of a group: sensitivities add up, by the triangle inequality, and so do responses."""
     name, group, steps = options.mechanism, options.group, options.steps or 1
     response = name == "randomized-response"
     decides, *others = ("eps1", "noise_multiplier") if response else ("noise_multiplier", "eps1", "categories")
     _leave_out(options, f"does not go with `mechanism` {name}", *_SAMPLING, *others)
-    value = getattr(options, decides)
-    if value is None:
-        what = "the epsilon of one answer" if response else "the noise"
-        raise InputError(f"`{decides}` is missing: {what}, such as 1.1")
+    value = _needed(options, decides, "the epsilon of one answer" if response else "the noise over the sensitivity")
     count = steps * group if response else steps
     if count > MAX_RELEASES:
         raise InputError(f"`steps`, `group`: more than {MAX_RELEASES:,} releases; ask for fewer")
@@ -145,14 +142,8 @@ def noise_of(options: NoiseRequest, _: Progress) -> dict[str, Any]:
         mu, replaced = gdp.mu(left, options.delta), training.adjacency == "replace-one"
         noise = gdp.clt_noise(mu, training.sampling_rate, training.steps, replace_one=replaced)
         nominal = _nominal(noise, "for this budget")
-    return {
-        **_setting(training, options),
-        "epsilon": spent,
-        "budget": options.epsilon,
-        "accountant": options.accountant,
-        "nominal": nominal,
-        "notes": notes,
-    }
+    facts = {"epsilon": spent, "budget": options.epsilon, "accountant": options.accountant}
+    return {**_setting(training, options), **facts, "nominal": nominal, "notes": notes}
 
 
 def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
@@ -192,7 +183,7 @@ def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
 
 
 def _training(options: SettingOptions, noise: float) -> tuple[NoisySgd, tuple[Selection, ...]]:
-    """Return the training that the options describe, with so much noise, and the draw before it."""
+    """The training that the options describe, with so much noise, and the draw before it."""
     adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
     participations = participations_of(options.sampling)
     if participations is None:
@@ -210,14 +201,14 @@ def _training(options: SettingOptions, noise: float) -> tuple[NoisySgd, tuple[Se
 
 
 def _rate(text: str | None) -> float:
-    """Return a sampling rate from a number or a fraction."""
+    """A sampling rate from a number or a fraction."""
     above, _, below = (text or "").partition("/")
     rate = 0.0
     with contextlib.suppress(ValueError, ZeroDivisionError):
         rate = float(above) / float(below or 1)
     if not 0 < rate <= 1:
-        said = " is missing:" if text is None else f": {text} is not"
-        raise InputError(f"`sampling_rate`{said} the chance of a record to enter a step, such as 256/60000")
+        stated = " is missing:" if text is None else f": {text} is not"
+        raise InputError(f"`sampling_rate`{stated} the chance of a record to enter a step, such as 256/60000")
     return rate
 
 
@@ -231,71 +222,39 @@ def _steps(options: SettingOptions, rate: float) -> int:
 
 
 def _relation_notes(training: NoisySgd) -> list[str]:
-    if training.adjacency == "add-remove":
-        return []
     noise = training.noise_multiplier
-    return [
+    doubled = (
         f"under replace-one the sensitivity is doubled, so noise multiplier {noise:.4g} is as much noise as {2 * noise:.4g}"
         " under add-remove"
-    ]
+    )
+    return [] if training.adjacency == "add-remove" else [doubled]
 
 
 def _setting(training: NoisySgd, options: SettingOptions) -> dict[str, Any]:
     return {
-        "noise_multiplier": training.noise_multiplier,
-        "sampling_rate": training.sampling_rate,
-        "steps": training.steps,
-        "delta": options.delta,
-        "adjacency": training.adjacency,
-        "eps1": options.eps1,
+        "noise_multiplier": training.noise_multiplier, "sampling_rate": training.sampling_rate, "steps": training.steps,
+        "delta": options.delta, "adjacency": training.adjacency, "eps1": options.eps1,
         **({"participations": training.participations} if isinstance(training, AllocatedSgd) else {}),
-    }
-
-
-def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the answer of ``dpltm privacy epsilon``."""
-    names = sorted((name for name in ACCOUNTANTS if name in body), key=lambda name: name not in CERTIFIED)
-    columns: dict[str, Cell] = {
-        "accountant": str,
-        "epsilon": lambda name: figure(body[name]),
-        "what it is": lambda name: ACCOUNTANTS[name].help,
-    }
-    show_table(rich, names, columns, _title(body))
-    if "mu" in body:
-        rich.print(f"mu = {figure(body['mu'])}", style="dim")
-    _show_nominal_noise(rich, body)
-    show_notes(rich, body)
+    }  # fmt: skip
 
 
 def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the answer of ``dpltm privacy noise``."""
-    rich.print(f"noise multiplier = {figure(body['noise_multiplier'], 6)}", style="bold")
-    spent = f"{figure(body['epsilon'])} of {body['budget']:g} (accountant {body['accountant']})"
-    rich.print(f"certified epsilon = {spent}; {_title(body)}")
-    _show_nominal_noise(rich, body)
-    show_notes(rich, body)
+    """Show the answer of ``dpltm privacy noise``: noise that is rounded down would not do."""
+    show_answer(f"noise multiplier = {figure(body['noise_multiplier'], 6)}", rich, body)
 
 
 def _title(body: dict[str, Any]) -> str:
-    """Return in a line what is priced: a training, or other releases in its place."""
-    if body.get("noise_multiplier") is None:
-        text = f"epsilon {body['eps1']:g} an answer, {body['categories']:,} categories"
-    else:
-        text = f"noise multiplier {body['noise_multiplier']:.4g}"
+    """In a line what is priced: a training, or other releases in its place."""
+    answers = "epsilon {eps1:g} an answer, {categories:,} categories"
+    parts = [answers if body.get("noise_multiplier") is None else "noise multiplier {noise_multiplier:.4g}"]
     if "group" in body:
-        times = "" if body["steps"] == 1 else f", {body['steps']:,} times"
-        group = "" if body["group"] == 1 else f", for groups of {body['group']:,}"
-        return f"{body['mechanism']}, {text}{times}{group}, delta {body['delta']:g}, {body['adjacency']}"
-    draw = "" if body["eps1"] is None else f", after a draw at eps1 {body['eps1']:g}"
-    sampled = f"sampling rate {body['sampling_rate']:.4g}, {body['steps']:,} steps"
-    if "participations" in body:
-        sampled = f"every record in {body['participations']:,} of {body['steps']:,} steps"
-    return f"{text}, {sampled}, delta {body['delta']:g}, {body['adjacency']}{draw}"
-
-
-def _show_nominal_noise(rich: RichConsole, body: dict[str, Any]) -> None:
-    if (nominal := body.get("nominal")) is not None:
-        rich.print(f"nominal noise multiplier = {nominal['noise_multiplier']:.4g} ({nominal['source']})", style="dim")
+        parts = ["{mechanism}", *parts, "{steps:,} times", "for groups of {group:,}"]
+    elif "participations" in body:
+        parts += ["every record in {participations:,} of {steps:,} steps"]
+    else:
+        parts += ["sampling rate {sampling_rate:.4g}", "{steps:,} steps"]
+    draw = [] if "group" in body or body["eps1"] is None else ["after a draw at eps1 {eps1:g}"]
+    return ", ".join([*parts, "delta {delta:g}", "{adjacency}", *draw]).format(**body)
 
 
 def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -312,6 +271,6 @@ def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
     show_wrote(rich, body, "plot")
 
 
-epsilon_command = answering(epsilon_of, show_epsilon)
+epsilon_command = answering(epsilon_of, partial(show_answer, "epsilon by every accountant"))
 noise_command = answering(noise_of, show_noise)
 curve_command = answering(curve_of, show_curve)

@@ -11,11 +11,14 @@ from rich.table import Table
 from dpltm.options import TARGET_METRICS
 from dpltm.privacy.describe import figure, guarantee, percent
 
-SHARES = ("accuracy", "balanced accuracy", "density", "confidence", "training", "randomised")
+SHARES = ("accuracy", "balanced accuracy", "density", "confidence", "training", "randomised", "probability")
 """Figures that are told in percent."""
 
-EPSILONS = ("epsilon", "eps1", "label epsilon")
+EPSILONS = ("epsilon", "eps1", "label epsilon", "spent", "certified", "nominal", "pld", "rdp", "ma", "clt", "mu")
 """Figures that are rounded up."""
+
+BOUNDS = ("lower bound", "bounds, ")
+"""Beginnings of names of figures that are rounded down."""
 
 FEW_CLASSES = 3
 """Most classes whose recall is shown in a line."""
@@ -23,34 +26,38 @@ FEW_CLASSES = 3
 FIND = 0.8
 """Share of the second of two classes that the operating point in a line finds."""
 
-BOUNDS = ("lower bound", "bound,")
-"""Beginnings of names of figures that are rounded down."""
-
 
 def shown(name: str, value: object) -> str:
     """Return a value as people read it, by the name that it has in words."""
     if isinstance(value, list):
-        return "x".join(map(str, value)) or "-"
+        return ("x" if all(type(part) is int for part in value) else ", ").join(shown(name, part) for part in value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return "-" if value is None else str(value)
-    if name in SHARES:
+        return "-" if value is None or isinstance(value, dict) else str(value)
+    if name.rpartition(", ")[2] in SHARES:
         return percent(value)
     if name in EPSILONS or name.startswith(BOUNDS):
         return figure(value, down=name not in EPSILONS)
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-APART = ("run", "dry_run", "notes")
+APART = ("run", "dry_run", "notes", "config", "kernels", "lineage", "skill", "privacy")
 """Parts of an answer that are no facts in its table."""
 
 Cell = str | Callable[[Any], str]
 """The key of a row whose value a cell shows as people read it; or what makes the text of a row."""
 
 
+def named(*keys: str) -> dict[str, Cell]:
+    """Return columns that show the values of these keys."""
+    return {key.replace("_", " "): key for key in keys}
+
+
 def show_table(rich: RichConsole, rows: Iterable[Any], columns: Mapping[str, Cell], title: str | None = None) -> None:
     """Show a table of rows, by the heads of its columns."""
-    cells = columns.values()
-    texts = [[cell(row) if callable(cell) else shown(cell, row[cell]) for cell in cells] for row in rows]
+    texts = [
+        [cell(row) if callable(cell) else shown(cell.replace("_", " "), row.get(cell)) for cell in columns.values()]
+        for row in rows
+    ]
     show_texts(rich, list(columns), texts, title)
 
 
@@ -70,7 +77,7 @@ def show_texts(
 def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the tickets of a set, one line each."""
     missing = "withheld" if body["provenance"] == "private" else "-"
-    columns: dict[str, Cell] = {name: name for name in ("round", "density", "live")}
+    columns = named("round", "density", "live")
     auc = body.get("metric") == "auc"  # where most records are of one class
     written = "{:.3f}".format if auc else percent
     columns["AUC" if auc else "accuracy"] = lambda row: (
@@ -88,15 +95,22 @@ def show_wrote(rich: RichConsole, body: Mapping[str, Any], *names: str) -> None:
             rich.print(f"wrote {body[name]}")
 
 
-def show_pairs(rich: RichConsole, title: str, pairs: dict[str, Any]) -> None:
-    """Show names and values, one pair a line; objects inside, and what is not there, are left out."""
+def show_pairs(rich: RichConsole, title: str, pairs: Mapping[str, Any]) -> None:
+    """Show names and values, one pair a line, those inside an object too; what is deeper, or not there, is left out."""
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in pairs.items():
-        if value is not None and not isinstance(value, dict):
-            words = name.replace("_", " ")
-            parts = value if isinstance(value, list) else [value]
-            table.add_row(words, ", ".join(shown(words, part) for part in parts))
-    rich.print(table)
+        values = {f"{name}, {key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+        for key, part in values.items():
+            if part not in (None, [], {}) and not isinstance(part, dict) and not is_rows(part):
+                words = key.replace("_", " ")
+                table.add_row(words, shown(words, part))
+    if table.row_count:
+        rich.print(table)
+
+
+def is_rows(value: object) -> bool:
+    """Tell whether a value of an answer is a table: a list of objects."""
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
 def show_privacy(rich: RichConsole, privacy: dict[str, Any]) -> None:
@@ -115,21 +129,19 @@ def show_notes(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_answer(title: str, rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show names and values, what tells of an accuracy in words, what is certified, notes, and a verdict."""
+    """Show names and values, what tells of an accuracy, tables, what is certified, notes, and a verdict."""
     skill, facts = body.get("skill"), {name: value for name, value in body.items() if name not in APART}
     if skill is not None:
         facts = {name: value for name, value in facts.items() if name not in TARGET_METRICS}  # the skill has them
         facts |= _skill_cells(skill)
     show_pairs(rich, title.format(**body), facts)
+    for name, rows in facts.items():
+        if is_rows(rows):
+            show_table(rich, rows, named(*{key: None for row in rows for key in row}), name.replace("_", " "))
     if "privacy" in body:
         show_privacy(rich, body["privacy"])
     show_notes(rich, body)
     show_verdict(rich, skill)
-
-
-def show_plan(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show what a command would do."""
-    show_answer("would do", rich, body)
 
 
 def _skill_cells(skill: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,20 +185,3 @@ def show_verdict(rich: RichConsole, skill: Mapping[str, Any] | None) -> None:
     """Show in one line that a network is no better than what takes no skill, if that is so."""
     if skill is not None and skill["verdict"]:
         rich.print(skill["verdict"], style="bold")
-
-
-def show_stages(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the three stages in one table: what each made, and the certified epsilon after it."""
-    tickets, drawn, trained = body["generate"], body["select"], body["train"]
-    first, last = (percent(tickets["tickets"][place]["density"]) for place in (0, -1))
-    winner = drawn["winner"]
-    accuracy = "not measured" if trained["accuracy"] is None else percent(trained["accuracy"])
-    generated = f"{len(tickets['tickets']) - 1} tickets, density {first} to {last}, {tickets['provenance']}"
-    chosen = f"round {winner['round']}, density {percent(winner['density'])}, by {drawn['mechanism']}"
-    learned = f"{trained['live']:,} live coordinates, {trained['steps']:,} steps, test accuracy {accuracy}"
-    spent = (figure(stage["privacy"]["certified"]["epsilon"]) for stage in (drawn, trained))
-    table = Table("stage", "what came out", "certified epsilon so far", title="the three stages", title_justify="left")
-    table.add_row("1 generate", generated, "inf" if tickets["provenance"] == "private" else "0")
-    table.add_row("2 select", chosen, next(spent))
-    table.add_row("3 train", learned, next(spent))
-    rich.print(table)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_notes, show_pairs, show_table, show_tickets, shown
+from dpltm.cli.show import show_answer, show_tickets
 from dpltm.errors import InputError
 from dpltm.networks import model_spec
 from dpltm.options.tickets import CompactRequest, ExportRequest, ImportRequest, LsRequest, ShowRequest, VerifyRequest
 from dpltm.privacy.describe import describe
 from dpltm.privacy.entry import lineage_from_json, to_json
 from dpltm.progress import Progress
-from dpltm.pruning.generation import Ticket
 from dpltm.pruning.unstructured import columns_read
 from dpltm.records.notes import bounds_notes
 from dpltm.records.schema import stored_schema
@@ -26,7 +26,7 @@ from dpltm.tickets.export import compact_run, compact_set
 from dpltm.tickets.feature_files import map_json
 from dpltm.tickets.files import check_free
 from dpltm.tickets.ledger_file import ledger_of
-from dpltm.tickets.model_card import front, sources
+from dpltm.tickets.model_card import sources
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set, listing, problems, split_round
 from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
@@ -34,27 +34,18 @@ from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.stages import front_of_import, imported_set, transfer
 from dpltm.training.artifacts import TicketSet
 
-DAMAGED = "damaged: see dpltm tickets verify"
-
-SIZES = ("model", "parameters", "live")
-"""What is smaller in a compact network."""
-
 
 def list_sets(request: LsRequest, _: Progress) -> dict[str, Any]:
     """Return the sets in a folder."""
     rows: list[dict[str, Any]] = []
     for entry in listing(Path(request.folder)):
-        row: dict[str, Any] = {"ticket_set": entry.name, "bytes": entry.size, "problem": entry.problem}
-        if entry.tickets is not None:
-            row |= {
-                "id": entry.tickets.id,
-                "model": entry.tickets.body.spec.text,
-                "criterion": entry.tickets.criterion,
-                "provenance": entry.tickets.provenance,
-                "rounds": len(entry.tickets.body.tickets) - 1,
-                "density": entry.tickets.body.tickets[-1].mask.density,
-            }
-        rows.append(row)
+        rows.append({"ticket_set": entry.name, "bytes": entry.size, "problem": entry.problem})
+        if (tickets := entry.tickets) is not None:
+            rows[-1] |= {
+                "id": tickets.id, "model": tickets.body.spec.text, "criterion": tickets.criterion,
+                "provenance": tickets.provenance, "rounds": len(tickets.body.tickets) - 1,
+                "density": tickets.body.tickets[-1].mask.density,
+            }  # fmt: skip
     return {"folder": request.folder, "tickets": rows}
 
 
@@ -68,7 +59,15 @@ def describe_set(request: ShowRequest, _: Progress) -> dict[str, Any]:
         if columns is not None:
             row["columns"] = columns
     if number is not None:
-        body["layers"] = _layers(tickets.ticket(number))
+        body["layers"] = [
+            {
+                "parameter": name,
+                "shape": [*mask.shape],
+                "live": int(mask.sum()),
+                "density": float(mask.double().mean()),
+            }
+            for name, mask in tickets.ticket(number).mask.items()
+        ]
     return body
 
 
@@ -95,35 +94,14 @@ def export_set(request: ExportRequest, _: Progress) -> dict[str, Any]:
 
 def set_facts(name: str, tickets: TicketSet) -> dict[str, Any]:
     """Facts that a set states on itself."""
+    spec = tickets.body.spec
     return {
-        "ticket_set": name,
-        "id": tickets.id,
-        "name": tickets.name,
-        "model": tickets.body.spec.text,
-        "features": tickets.body.spec.features,
-        "classes": tickets.body.spec.classes,
-        "criterion": tickets.criterion,
-        "provenance": tickets.provenance,
-        "metric": tickets.config.get("metric", "accuracy"),
-        "made_from": sources(tickets.lineage),
-        "lineage": to_json(tickets.lineage),
-        "parent": None if tickets.parent is None else asdict(tickets.parent),
-        "predictors": tickets.is_scored,
-        "feature_map": map_json(tickets.feature_map),
-        "config": dict(tickets.config),
-    }
-
-
-def _layers(ticket: Ticket) -> list[dict[str, Any]]:
-    return [
-        {
-            "parameter": name,
-            "shape": list(value.shape),
-            "live": int(value.sum()),
-            "density": float(value.double().mean()),
-        }
-        for name, value in ticket.mask.items()
-    ]
+        "ticket_set": name, "id": tickets.id, "name": tickets.name, "model": spec.text, "features": spec.features,
+        "classes": spec.classes, "criterion": tickets.criterion, "provenance": tickets.provenance,
+        "metric": tickets.config.get("metric", "accuracy"), "made_from": sources(tickets.lineage),
+        "lineage": to_json(tickets.lineage), "parent": None if tickets.parent is None else asdict(tickets.parent),
+        "predictors": tickets.is_scored, "feature_map": map_json(tickets.feature_map), "config": dict(tickets.config),
+    }  # fmt: skip
 
 
 def import_set(request: ImportRequest, _: Progress) -> dict[str, Any]:
@@ -155,66 +133,25 @@ def compact(request: CompactRequest, _: Progress) -> dict[str, Any]:
     return {"written": str(out), **sizes}
 
 
-def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the sets of a folder, one line each."""
-    if not body["tickets"]:
-        rich.print(f"no ticket set in {body['folder']}; make one with dpltm generate")
-        return
-    columns = ("ticket_set", "model", "criterion", "provenance", "rounds", "density")
-    rows = [{**dict.fromkeys(columns), **row, "model": row.get("model", DAMAGED)} for row in body["tickets"]]
-    show_table(rich, rows, {name.replace("_", " "): name for name in columns})
-
-
-def show_set(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the facts of a set, and its tickets or the layers of one."""
-    pairs = {key: body[key] for key in ("name", "id", "model", "features", "classes", "criterion")}
-    pairs["provenance"] = f"{body['provenance']}: {PROVENANCE[body['provenance']]}"
-    pairs["depends on"] = ", ".join(body["made_from"]) or None
-    if body["parent"] is not None:
-        pairs["parent"] = f"{body['parent']['name']} ({body['parent']['id'][:12]}), by {body['parent']['how']}"
-    if body["feature_map"] is not None:
-        pairs["in front"] = front(body["feature_map"])
-    show_pairs(rich, body["ticket_set"], pairs)
-    for entry in lineage_from_json(body["lineage"]).entries:
-        rich.print(f"- {describe(entry)}", style="dim")
-    if "layers" in body:
-        show_table(rich, body["layers"], {name: name for name in ("parameter", "shape", "live", "density")})
-    else:
-        show_tickets(rich, body)
-    show_notes(rich, body)
-
-
 def _show_problems(rich: RichConsole, body: dict[str, Any]) -> None:
     for line in body["problems"] or [f"{body['ticket_set']}: all is well"]:
         rich.print(line)
 
 
-def show_written(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show what was exported, and the notes."""
-    rich.print(f"wrote {body['written']}")
-    if body["form"] == "torch-prune":
-        rich.print('prune.identity(module, "weight") on every module makes a model that loads it', style="dim")
-    show_notes(rich, body)
-
-
-def show_transfer(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show where each layer comes from, and the tickets."""
-    columns = {"layer": "layer", "from": "before", "to": "after", "mask": "mask", "weights": "weights"}
-    show_table(rich, body["layers"], {**columns, "density": "density"}, f"{body['model']}, {body['mode']}")
+def show_set(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show the facts of a set, what it depends on, and its tickets."""
+    show_answer("{ticket_set}", rich, {name: value for name, value in body.items() if name != "tickets"})
+    rich.print(PROVENANCE[body["provenance"]], style="bold")
+    if "lineage" in body:
+        for entry in lineage_from_json(body["lineage"]).entries:
+            rich.print(f"- {describe(entry)}", style="dim")
     show_tickets(rich, body)
-    show_notes(rich, body)
 
 
-def show_compact(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Before and after."""
-    pairs = {name: f"{shown(name, body[name]['before'])} to {shown(name, body[name]['after'])}" for name in SIZES}
-    show_pairs(rich, f"wrote {body['written']}", pairs)
-
-
-ls_command = answering(list_sets, show_list)
+ls_command = answering(list_sets, partial(show_answer, "ticket sets"))
 show_command = answering(describe_set, show_set)
 verify_command = answering(verify_set, _show_problems, lambda body: not body["ok"])
-export_command = answering(export_set, show_written)
+export_command = answering(export_set, partial(show_answer, "wrote {written}"))
 import_command = answering(import_set, show_set)
-compact_command = answering(compact, show_compact)
-transfer_command = answering(transfer, show_transfer)
+compact_command = answering(compact, partial(show_answer, "wrote {written}"))
+transfer_command = answering(transfer, show_set)

@@ -1,8 +1,8 @@
 """The Python API: the verbs as functions of arrays and keyword arguments (``dpltm.generate`` and so on).
 
 Each takes its records as arrays or as a ``Dataset``, and its options by name: the fields of the verb's options, and the
-public facts about arrays that ``dpltm.records.from_arrays`` takes. What a verb does with them, ``dpltm.verbs`` says. All pay
-by the ledger that is named, or by that of the process (``dpltm.privacy.ledger.of_process``).
+public facts about arrays that ``dpltm.records.from_arrays`` takes. All pay by the ledger that is named, or by that of the
+process (``dpltm.privacy.ledger.of_process``). What they refuse, with a ``DpltmError``, costs nothing.
 
 Examples:
     The examples below share these records, and what those before them return.
@@ -65,38 +65,33 @@ Records = np.ndarray | Tensor | Dataset | Mapping[str, Any] | Sequence[Any]
 """Features ``(n, ...)`` as an array, a tensor, or a data frame of pandas or polars, whose columns go by name;
 for a network of the user's own also a mapping of arrays; or a dataset of this package, which has its labels."""
 
+Labels = np.ndarray | Tensor | None
+"""Labels ``(n,)``, from 0 to the number of classes - 1, or as a schema spells them; None where the records hold them. For a
+network of the user's own with a ``loss`` also numbers of any shape, ``(n, ...)``."""
+
 T = TypeVar("T", bound=Options)
 
-Labels = np.ndarray | Tensor | None
-"""Labels ``(n,)``, from 0 to the number of classes - 1, or as a schema spells them; None beside a dataset, and where a data
-frame has them in the column that its ``schema`` names. For a network of the user's own with a ``loss`` also numbers of any
-shape, ``(n, ...)``: whole ones in one dimension are class numbers, and so are others where ``classes`` is given."""
-
-_MADE = "give what dpltm.{} returns, or dpltm.tickets.load(path)"
-
-_TYPES: dict[str, tuple[tuple[type, ...], str, str]] = {
-    "run": ((Run,), "a run", _MADE.format("train")),
-    "tickets": ((TicketSet, Winner), "a ticket set or a winner", _MADE.format("generate")),
-    "ticket": (
-        (TicketSet, Winner, OwnModel, str), "a ticket set, a winner or the name of a network", _MADE.format("select"),
-    ),
-    "target": (
-        (TicketSet, OwnModel, str), "a ticket set, a network of your own or the name of one",
-        "of a winner give its set, winner.tickets, and its round as `rounds`",
-    ),
-    "model": ((OwnModel, NoneType), "a network of your own", "give a module, its class, or a factory of one"),
-    "ledger": ((Ledger, NoneType), "a ledger", "give dpltm.Ledger(), or dpltm.tickets.open_ledger(path) for one on disk"),
+_NOUNS: dict[type, str] = {
+    Run: "a run", TicketSet: "a ticket set", Winner: "a winner", OwnModel: "a network of your own",
+    str: "the name of a network", Ledger: "a dpltm.Ledger", NoneType: "None",
 }  # fmt: skip
-"""Arguments of the public face: their types, what messages call those, and where such a value comes from."""
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "run": (Run,), "tickets": (TicketSet, Winner), "ticket": (TicketSet, Winner, OwnModel, str),
+    "target": (TicketSet, OwnModel, str), "model": (OwnModel, NoneType), "ledger": (Ledger, NoneType),
+}  # fmt: skip
+"""Types of arguments of the public face, and what messages call those."""
 
 
 def called(progress: Progress | None = None, **arguments: object) -> Services:
     """Begin a call: check the types of arguments by their names; InputError too in one of several ``torchrun`` processes."""
     check_alone("a stage of dpltm in Python")
     for name, value in arguments.items():
-        types, expected, fix = _TYPES[name]
-        if not isinstance(value, types):
-            raise InputError(name, value, expected, fix)
+        if not isinstance(value, _TYPES[name]):
+            expected = " or ".join(_NOUNS[kind] for kind in _TYPES[name])
+            raise InputError(
+                name, value, expected, "give what a stage returns, or what dpltm.tickets reads from a path"
+            )
     return Services(watched_by(progress))
 
 
@@ -106,15 +101,14 @@ def records_and_options(
     """Return the records and the options that a caller means by keyword arguments.
 
     Args:
+        keywords: facts about the records, and fields of ``cls``; ``name`` may be both.
         taker: what they are for: a set, a winner, a run, or a network of the user's own; None for anything else.
-        keywords: facts about the records, and fields of ``cls``. What is made of records, and named by an
-            option, has the name of arrays that it was made of.
     """
-    has_name = "name" in cls.__dataclass_fields__
     facts = {name: keywords[name] for name in FACTS if name in keywords}
-    options = arguments(cls, {k: keywords[k] for k in keywords if k not in facts or (has_name and k == "name")}, FACTS)
-    if has_name and isinstance(x, Dataset):
-        facts.pop("name", None)
+    both = {"name"} & cls.__dataclass_fields__.keys()
+    options = arguments(cls, {k: keywords[k] for k in keywords if k not in facts or k in both}, FACTS)
+    if isinstance(x, Dataset):
+        facts = {name: value for name, value in facts.items() if name not in both}
     return as_dataset(x, y, facts, taker), options
 
 
@@ -138,13 +132,12 @@ def own_network(model: Any, options: dict[str, Any]) -> Any:
 
 def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = None) -> Dataset:
     """Return the dataset that a caller means; InputError for labels or facts beside a dataset."""
+    declared = {name: value for name, value in facts.items() if value is not None}
     if isinstance(x, Dataset):
-        for name in ("y", *FACTS):
-            if (y if name == "y" else facts.get(name)) is not None:
-                raise InputError(f"`{name}`: {x.name} is a dataset, which says so itself; leave `{name}` out")
+        for name in [*([] if y is None else ["y"]), *declared]:
+            raise InputError(f"`{name}`: {x.name} is a dataset, which says so itself; leave `{name}` out")
         return x
     check_no_loader(x)
-    declared = {name: value for name, value in facts.items() if value is not None}
     with naming():
         spec: Network | None = None
         if isinstance(taker, (TicketSet, Winner, Run)):
@@ -153,13 +146,13 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
                 declared = {"words": spec.tables[0], **declared}
             elif isinstance(x, Mapping):
                 declared = {**facts_of(spec.parts, x), **declared}
-        kind_declared = y is None or {"classes", "schema", "target_bounds"} & declared.keys()
-        if not kind_declared and isinstance(taker, OwnModel):  # by their type and shape, and by what takes them
-            labels = as_array(y, "y")
-            quantities = labels.dtype.kind == "f" and taker.loss is not None and not isinstance(taker.code, str)
-            declared |= {"classes": VALUES} if quantities or labels.ndim > 1 else {}
-        elif not kind_declared and spec is not None and spec.labels is not None:
-            declared["classes"] = VALUES
+        if y is not None and not {"classes", "schema", "target_bounds"} & declared.keys():
+            are_values = spec is not None and spec.labels is not None
+            if isinstance(taker, OwnModel):  # by their type and shape, and by what takes them
+                labels = as_array(y, "y")
+                quantities = labels.dtype.kind == "f" and taker.loss is not None and not isinstance(taker.code, str)
+                are_values = quantities or labels.ndim > 1
+            declared |= {"classes": VALUES} if are_values else {}
         return from_arrays(x, y, **declared)
 
 
@@ -189,20 +182,13 @@ def generate(
         ledger: that pays, and holds what was declared; by default that of this process.
         progress: told how far it is; None for silence.
         options: ``provenance`` (``public``, ``private``, ``data-free`` or ``dp``), ``model``, ``rounds`` and all other
-            fields of ``GenerateOptions``; of arrays also ``test`` (features and labels of records
-            declared separate), ``bounds`` (public range of every feature), ``classes`` and ``records`` (public numbers),
-            ``words`` (of whole numbers: how many there are), of data frames ``schema`` (what columns of words, dates and
-            holes hold), and ``name``, what messages and the ledger call them, which is then the name of the set as well.
-            ``model`` may be a PyTorch module, its class or a factory, with ``start``, ``freeze``, ``prunable``, ``loss``,
-            ``score`` and ``inputs``
-            (``dpltm.networks.own.OwnModel``).
+            fields of ``GenerateOptions``; of arrays also the public facts that ``dpltm.records.from_arrays`` takes, such as
+            ``bounds`` and ``classes``. ``model`` may be a PyTorch module, its class or a factory, with ``start``,
+            ``freeze``, ``prunable``, ``loss``, ``score`` and ``inputs`` (``dpltm.networks.own.OwnModel``).
 
     Returns:
         The set, with ``.privacy`` and ``.lineage``. Of provenance ``private`` it holds accuracies on private records: look
         at them, and the records have been released (``reveal`` enters that).
-
-    Raises:
-        DpltmError: bad input, or too small a budget, before any training.
 
     Examples:
         >>> network = {"model": "mlp:8", "rounds": 2, "iterations": 9, "batch_size": 20}
@@ -286,15 +272,11 @@ def train(
         round: the ticket to take of a set; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
         ledger, progress: as in :func:`generate`.
-        options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr`` (``features`` where a network is
-            named alone); and facts about arrays: ``test``, ``bounds``, ``classes``, ``records``, ``schema``, ``name``; and
+        options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr``; and facts about arrays, such as
             ``units``, whose each record is, ``(n,)``, where all records of a person are protected together.
 
     Returns:
         The run: ``.model``, ``.mask``, ``.privacy``, ``.metrics``, ``.ledger``.
-
-    Raises:
-        DpltmError: whatever ``dpltm train`` refuses, before anything is spent.
 
     Guarantees:
         Every release is entered before the noisy value that it pays for is drawn. With ``epsilon``, all that
@@ -328,17 +310,12 @@ def tune(
 
     Args:
         target: the ticket set, or the network, by its name or a module of your own, whose settings are searched.
-        x, y: public records, and their labels; or a dataset alone. The search declares them public.
-        ledger: in which the records are declared public; by default that of this process.
-        progress: told how far it is; None for silence.
-        options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed, and lists of settings may be lists of
-            numbers. ``features``, and public facts about arrays, as in :func:`train`.
+        x, y: public records, and their labels; or a dataset alone. The ledger declares them public.
+        ledger, progress: as in :func:`generate`.
+        options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed. Public facts as in :func:`train`.
 
     Returns:
         All trials, best first. ``train(target, ..., **result.settings)`` trains with the best.
-
-    Raises:
-        DpltmError: whatever ``dpltm tune`` refuses, before the first training.
 
     Examples:
         >>> options = {"for_records": 200, "epsilon": 1.0, "delta": 1e-4, "epochs": 1, "batch_size": 50}
@@ -362,14 +339,11 @@ def transfer(
         tickets: a set; or a winner, for the ticket that was drawn and all that its draws entered.
         x, y: the other records, of which only the shape is looked at.
         round: the ticket that is taken; None for all of a set.
-        **options: ``bounds`` and ``classes`` of arrays, and the fields of ``TransferOptions``; of a network of your own also
+        options: ``bounds`` and ``classes`` of arrays, and the fields of ``TransferOptions``; of a network of your own also
             ``model``, the same with another last layer.
 
     Returns:
         The new set, which depends on whatever the old one depends on.
-
-    Raises:
-        InputError: an option that there is none of; records that the network cannot take, or no layer in common.
 
     Examples:
         >>> dpltm.transfer(tickets, np.zeros((3, 9), dtype=np.uint8), np.arange(3)).body.spec.features
@@ -404,10 +378,7 @@ def evaluate(
             data frame is read by the schema, or the names of columns, of the training.
         by: a column of a table, such as sex or age, by which skill is told of subgroups as well.
         ledger: of the people whom the records may be of; by default the one that paid for the run, or that of this process.
-        progress: told how far it is; None for silence.
-
-    Raises:
-        InputError: records that the network does not take, or that a release was made from: accuracy there is private.
+        progress: as in :func:`generate`.
 
     Examples:
         >>> evaluation = dpltm.evaluate(run, x_test, y_test)
@@ -426,14 +397,11 @@ def predict(run: Run, x: Records, *, progress: Progress | None = None) -> evalua
     Args:
         run: with its network.
         x: records as in training, ``(n, ...)``, or their values in a row; or a data frame or a mapping, which go by name.
-        progress: told how far it is; None for silence.
+        progress: as in :func:`generate`.
 
     Returns:
         ``outputs``; ``probabilities`` ``(n, classes)``, ``labels`` ``(n,)``; and how many values ``saturated``. All are as
         sensitive as ``x``.
-
-    Raises:
-        InputError: records of another shape, or a network that training drove out of the numbers.
 
     Examples:
         >>> dpltm.predict(run, x_test).probabilities.shape

@@ -3,35 +3,15 @@
 An audit finds bugs; it proves no guarantee. Its bounds hold with a stated confidence, whatever the attack, so they stay
 below a certified epsilon that is true, and exceed one that is wrong enough (docs/privacy-model.md section 7).
 
-Lower bounds follow from one run, by trade-off functions, and from many releases of two neighbouring inputs.
+Lower bounds follow from **one run**, by counting right guesses (Steinke, Nasr, Jagielski 2023) or by **trade-off functions**
+(Mahloujifar, Melis, Chaudhuri 2024), and from **pairs**: many releases of two neighbouring inputs, told apart by a score. If
+a mechanism is (epsilon, delta)-DP, a test that says "first" with probability a on the first input, and b on the second, has
+a <= e^epsilon b + delta (Kairouz, Oh, Viswanath 2015). One half of the releases decides the test, and the other half is
+counted, so that Clopper-Pearson intervals on a and b hold whatever the scores are.
 
-**One run** (Steinke, Nasr, Jagielski 2023, "Privacy Auditing with One (1) Training Run"). m canaries are each in or out
-by a fair coin, and r of the coins are guessed, v right. Theorem 5.2 there, for W ~ Binomial(r, 1 / (1 + e^-epsilon)):
-
-    P[at least v right] <= P[W >= v] + 2 m delta max_{1 <= i <= v} P[v - i <= W < v] / i.                              (1)
-
-**Trade-off functions**, a tighter bound from one run (Mahloujifar, Melis, Chaudhuri 2024, "Auditing f-DP in One Run").
-With p_j the chance that j guesses are right, and f a symmetric trade-off function of the release for one canary more or
-less, Theorem 9 there says for every i
-
-    sum_{j >= i} (j / m) p_j <= 1 - f( sum_{j >= i} ((r - j + 1) / m) p_{j - 1} ).                                      (2)
-
-With h_i = sum_{j >= i} j p_j / m and k_i = sum_{j >= i} (r - j) p_j / m this is k_{i - 1} >= f(1 - h_i).
-
-Suppose v or more are right with chance t. Then p_v = t, and nothing above, asks least of the chances below: by (2),
-k_{i - 1} has a least value for i = v, v - 1, ..., 1, and with it h_{i - 1}. Now h_0 + k_0 is r / m times the sum of all
-chances. Where it would exceed r / m, no release with this f lets v guesses be right with chance t.
-
-**Pairs**: many releases of two neighbouring inputs, told apart by a score. If a mechanism is (epsilon, delta)-DP, a test
-that says "first" with probability a on the first input, and b on the second, has a <= e^epsilon b + delta (Kairouz, Oh,
-Viswanath 2015). Clopper-Pearson intervals on a and b make a lower bound on epsilon of that. The test is a threshold on
-the score; one half of the releases decides it, and the other half is counted, so that the intervals hold whatever the
-scores are.
-
-**Findings** of an audit of a training. A bound holds for a number of guesses that depends on no coin, so how many coins
-are guessed, and which, is settled before a score is looked at. Two numbers are tried: one that suits the attack as it would
-be if nothing were wrong, from public numbers alone, and all canaries, which tells most where a bug makes the attack perfect.
-Each gets a part of the error that is allowed (Bonferroni).
+How many coins an audit of a training guesses, and which, is settled before a score is looked at. Two numbers are tried: one
+that suits an attack where nothing is wrong, from public numbers alone, and all canaries, which tells most where a bug makes
+the attack perfect. Each gets a part of the error that is allowed (Bonferroni).
 """
 
 from __future__ import annotations
@@ -65,7 +45,8 @@ MAX_EPSILON = 50.0
 
 
 def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """The chance (1), or a bound on it, that an (epsilon, delta)-DP release lets ``correct`` of ``guesses`` be right."""
+    """The chance, or a bound on it, that an (epsilon, delta)-DP release lets ``correct`` of ``guesses`` be right (Steinke,
+    Nasr, Jagielski 2023, Theorem 5.2)."""
     if correct == 0:
         return 1.0
     chance = float(expit(epsilon))
@@ -136,7 +117,14 @@ class TradeOff:
 
 
 def refutes(curve: TradeOff, canaries: int, guesses: int, correct: int, confidence: float) -> bool:
-    """Return whether so many right guesses refute a trade-off function.
+    """Return whether so many right guesses refute a trade-off function f.
+
+    With p_j the chance that j of r guesses for m canaries are right, h_i = sum_{j >= i} j p_j / m, and
+    k_i = sum_{j >= i} (r - j) p_j / m: for all i k_{i - 1} >= f(1 - h_i) (Mahloujifar, Melis, Chaudhuri 2024, Theorem 9).
+
+    Suppose v or more are right with chance t. Then p_v = t, and nothing above, asks least of the chances below: k_{i - 1}
+    has a least value for i = v, v - 1, ..., 1, and with it h_{i - 1}. Now h_0 + k_0 is r / m times the sum of all chances.
+    Where it would exceed r / m, no release with this f lets v guesses be right with chance t.
 
     Guarantees:
         A release whose trade-off function for one canary more or less is at least ``curve`` is refuted with probability at
@@ -245,8 +233,7 @@ PLANNED = 0.8
 
 @dataclass(frozen=True)
 class Guesses:
-    """A number of guesses, half for the largest scores and half for the smallest, how many were right, and the error
-    that a bound from them is allowed: 1 minus its confidence."""
+    """Guesses, half for the largest scores and half for the smallest, with the error that a bound from them is allowed."""
 
     guesses: int
     correct: int
@@ -255,8 +242,7 @@ class Guesses:
 
 @lru_cache(maxsize=64)
 def planned(canaries: int, mu: float, error: float) -> int:
-    """Number of guesses with the best expected bound at delta 0, for scores N(0, 1), or N(mu, 1) of canaries that are
-    in."""
+    """Number of guesses with the best expected bound at delta 0, for scores N(0, 1), or N(mu, 1) of canaries that are in."""
     numbers = [2 * max(1, int(share * canaries / 2)) for share in SHARES]
     accuracy = [_accuracy(number / canaries, min(mu, 30.0)) for number in numbers]
     bounds = [
@@ -291,15 +277,17 @@ def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float
 
 
 @dataclass(frozen=True)
-class Attacked:
-    """An attacked claim: the certified epsilon, that of its source (None for no claim of its own), and a lower bound.
+class Findings:
+    """An attacked claim: what is certified, and claimed by a source (None for no claim of its own), beside a lower bound.
 
-    ``facts`` are what else the answer tells.
+    ``facts`` are what else the answer tells. Of a training: its ``delta``, the number of ``canaries``, the ``confidence``
+    that all bounds hold with together, the ``bounds`` ``one_run`` (Steinke, Nasr, Jagielski 2023) and ``f_dp`` (Mahloujifar,
+    Melis, Chaudhuri 2024), the ``guesses`` that they rest on, and an ``estimate``, which is no bound.
     """
 
     what: str
-    certified: float
-    nominal: float | None
+    certified: Certified
+    nominal: Nominal | None
     lower_bound: float
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -307,61 +295,16 @@ class Attacked:
     def violates(self) -> list[str]:
         """Names of the claims that the bound refutes."""
         claims = {"certified": self.certified, "nominal": self.nominal}
-        return [name for name, epsilon in claims.items() if epsilon is not None and self.lower_bound > epsilon]
+        return [name for name, claim in claims.items() if claim is not None and self.lower_bound > claim.epsilon]
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON, without what was attacked."""
         return {
             "lower_bound": self.lower_bound,
-            "certified": json_figure(self.certified),
-            "nominal": None if self.nominal is None else json_figure(self.nominal),
+            "certified": json_figure(self.certified.epsilon),
+            "nominal": None if self.nominal is None else json_figure(self.nominal.epsilon),
             "violates": self.violates,
             **self.facts,
-        }
-
-
-@dataclass(frozen=True)
-class Findings:
-    """Bounds at one confidence, which both hold at together.
-
-    Attributes:
-        one_run: the bound by Steinke, Nasr, Jagielski 2023.
-        f_dp: that by trade-off functions (Mahloujifar, Melis, Chaudhuri 2024).
-        estimate: of a Gaussian-DP release with such scores; no bound.
-        guesses: that the bounds rest on.
-    """
-
-    certified: Certified
-    nominal: Nominal | None
-    one_run: float
-    f_dp: float
-    estimate: float
-    canaries: int
-    guesses: tuple[Guesses, ...]
-    confidence: float
-
-    @property
-    def lower_bound(self) -> float:
-        return max(self.one_run, self.f_dp)
-
-    def attacked(self, what: str = METHOD) -> Attacked:
-        nominal = None if self.nominal is None else self.nominal.epsilon
-        return Attacked(what, self.certified.epsilon, nominal, self.lower_bound)
-
-    @property
-    def violates(self) -> list[str]:
-        return self.attacked().violates
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **self.attacked().to_json(),
-            "delta": self.certified.delta,
-            "method": METHOD,
-            "canaries": self.canaries,
-            "confidence": self.confidence,
-            "bounds": {"one_run": self.one_run, "f_dp": self.f_dp},
-            "estimate": self.estimate,
-            "guesses": [{"guesses": guess.guesses, "correct": guess.correct} for guess in self.guesses],
         }
 
 
@@ -379,25 +322,22 @@ def examine(
         )
     claims = statement(Planned(Account()).with_mechanism(mechanism), delta, accountant)
     guesses = guess(observations.scores, observations.included, attack_strength(observations, mechanism), confidence)
-    by_counting = max(
-        epsilon_bound(canaries, guessed.guesses, guessed.correct, delta, 1 - guessed.error / 2) for guessed in guesses
-    )
+    one_run = max(epsilon_bound(canaries, part.guesses, part.correct, delta, 1 - part.error / 2) for part in guesses)
 
     def refuted(curve: TradeOff) -> bool:
-        return any(
-            refutes(curve, canaries, guessed.guesses, guessed.correct, 1 - guessed.error / 2) for guessed in guesses
-        )
+        return any(refutes(curve, canaries, part.guesses, part.correct, 1 - part.error / 2) for part in guesses)
 
-    return Findings(
-        claims.certified,
-        claims.nominal,
-        by_counting,
-        noise_bound(mechanism, delta, refuted),
-        gaussian_epsilon(observations.scores, observations.included, delta, confidence),
-        canaries,
-        guesses,
-        confidence,
-    )
+    f_dp = noise_bound(mechanism, delta, refuted)
+    facts = {
+        "delta": claims.certified.delta,
+        "method": METHOD,
+        "canaries": canaries,
+        "confidence": confidence,
+        "bounds": {"one_run": one_run, "f_dp": f_dp},
+        "estimate": gaussian_epsilon(observations.scores, observations.included, delta, confidence),
+        "guesses": [{"guesses": part.guesses, "correct": part.correct} for part in guesses],
+    }
+    return Findings(METHOD, claims.certified, claims.nominal, max(one_run, f_dp), facts)
 
 
 def attack_strength(observations: Observations, mechanism: NoisySgd) -> float:
@@ -412,9 +352,8 @@ def gaussian_epsilon(scores: np.ndarray, included: np.ndarray, delta: float, con
     """Epsilon at ``delta`` of the mu that the errors suggest, if the release is Gaussian-DP: an estimate, not a bound.
 
     Of G_mu, false alarms a and misses b give mu = Phi^-1(1 - a) - Phi^-1(b) (Nasr et al. 2023, "Tight Auditing of
-    Differentially Private Machine Learning", section 4). Upper Clopper-Pearson bounds on a and b make mu a lower bound *if*
-    canaries of one run are independent trials and the trade-off function is Gaussian. Neither is certain, so the figure
-    refutes nothing. The half with the larger scores is taken to be in.
+    Differentially Private Machine Learning", section 4), here by upper Clopper-Pearson bounds on a and b. Neither are the
+    canaries of one run independent for certain, nor is the trade-off function Gaussian, so the figure refutes nothing.
     """
     order, one_sided = np.argsort(-scores, kind="stable"), 1 - (1 - confidence) / 2
     flagged, passed = included[order[: len(order) // 2]], included[order[len(order) // 2 :]]

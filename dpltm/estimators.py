@@ -1,9 +1,8 @@
 """The scikit-learn face of ``dpltm.train``, ``select`` and ``predict``: a classifier and a regressor.
 
-A fit is one ``dpltm.train``; what was learned is ``run_``, as that returns it: ``dpltm.tickets.save(made.run_, path)`` keeps
-it. scikit-learn copies an estimator before each fit of a cross-validation or a grid search, and throws the copies away. Each
-of them read the records, so each of them counts: the ledger holds all of it, and clones share what they spent. The epsilon
-that is asked for is that of one fit; ``privacy_`` is everything together.
+A fit is one ``dpltm.train``, whose run is ``run_``. scikit-learn copies an estimator before each fit of a cross-validation
+or a grid search, and throws the copies away. Each of them read the records, so clones share what they spent, and
+``privacy_`` is everything together; ``epsilon`` is that of one fit.
 
 Example:
     >>> import numpy as np, dpltm
@@ -32,11 +31,9 @@ from traceback import walk_stack
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
-from scipy import sparse
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
-from sklearn.metrics import r2_score
 from sklearn.utils import Tags, check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -44,7 +41,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpltm import api
 from dpltm.errors import DataError, InputError, named, naming, whole_number
 from dpltm.features.inputs import Services
-from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import check_scored_rows
 from dpltm.networks.skill import predicted
 from dpltm.options import EPSILON, Options, Range, arguments, option
@@ -96,6 +92,12 @@ CROSS_VALIDATION = ("sklearn.model_selection.", "sklearn.calibration")
 """Modules of scikit-learn that fit estimators to parts of some records, and look at predictions for the others."""
 
 
+UNLABELLED = "no_validation"
+"""In the place of labels, where scikit-learn checks records alone."""
+
+Judged = tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], float]]
+
+
 class UncoveredWarning(UserWarning):
     """What is done with private records is not covered by the guarantee."""
 
@@ -104,41 +106,30 @@ _TRAINING = {item.name for item in fields(TrainOptions)} - {"features", "unit"}
 """Parameters that are options of ``dpltm.train`` and mean the same here."""
 
 _NAMES = {
-    "x": "X",
-    "records": "n_records",
-    "seed": "random_state",
-    "eps1": "select_epsilon",
-    "target": "tickets",
-    "unit_column": "units",
-    **dict.fromkeys(("dataset", "subset", "input"), "X"),
-}
+    "x": "X", "dataset": "X", "subset": "X", "input": "X", "records": "n_records", "seed": "random_state",
+    "eps1": "select_epsilon", "target": "tickets", "unit_column": "units",
+}  # fmt: skip
 """Names of parameters here, by the names that the verbs have for them."""
+
+_LOCK = threading.RLock()
+"""Of what estimators of this process spent."""
 
 
 @dataclass(eq=False)
 class Spent:
-    """Spending of an estimator and its clones, and their fits' notes on public inputs, each once; shared by all.
-
-    Attributes:
-        looked: whether a score was measured exactly.
-        protected: the records and persons of each fit and paid score, also while it goes on.
-    """
+    """Spending of an estimator and its clones, and their fits' notes on public inputs, each once; shared by all."""
 
     lineage: Lineage = NO_LINEAGE
     notes: dict[str, None] = field(default_factory=dict)
-    looked: bool = False
-    protected: list[RecordSet] = field(default_factory=list, repr=False)
+    looked: bool = False  # whether a score was measured exactly
+    protected: list[RecordSet] = field(default_factory=list, repr=False)  # of each fit and paid score, as it begins
     process: int = field(default_factory=os.getpid)
-    lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     def __deepcopy__(self, memo: object) -> Spent:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "protected": [], "process": 0, "lock": None}  # what tells records stays here
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, lock=threading.RLock())
+        return {**vars(self), "protected": [], "process": 0}  # what tells records stays here
 
     @property
     def is_elsewhere(self) -> bool:
@@ -146,8 +137,7 @@ class Spent:
         return self.process != os.getpid()
 
     def add(self, lineage: Lineage, *notes: str) -> None:
-        """Add what one of them spent, and what is to be said of it."""
-        with self.lock:
+        with _LOCK:
             self.lineage |= lineage
             self.notes = {**self.notes, **dict.fromkeys(notes)}
 
@@ -161,7 +151,7 @@ class Spent:
         records = RecordSet(dataset.rows)
         part = ledger.part(dataset)
         before = len(ledger.entries)
-        with self.lock:  # a score in another thread comes before, or sees these records
+        with _LOCK:  # a score in another thread comes before, or sees these records
             check_private(ledger.account(self.lineage), part)
             was_fitted = any(entry.part.snapshot == part.snapshot for entry in self.lineage.paid)
             is_known = was_fitted or (not rows_coincide and RecordSet.have_all(self.protected, dataset.rows))
@@ -175,18 +165,13 @@ class Spent:
         try:
             yield
         finally:
-            with self.lock:
+            with _LOCK:
                 if len(ledger.entries) == before:
                     self.protected.remove(records)
 
 
 def noisy_sums(values: np.ndarray, epsilon: float, secret: Secret) -> np.ndarray:
-    """Return sums of values from 0 to 1 a record, ``(sums,)``, with noise.
-
-    Args:
-        values: whole numbers from 0 to ``GRID``, ``(sums, n)``; private.
-        epsilon: of each step of a sum.
-    """
+    """Return sums of values, whole numbers from 0 to ``GRID``, ``(sums, n)``, with noise for ``epsilon`` a step."""
     source = KeyedSource(secret.child("score"))
     return np.array([int(total) + two_sided_geometric(source, epsilon) for total in values.sum(1)]) / GRID
 
@@ -251,7 +236,7 @@ def in_unit_range(x: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TicketEstimator(BaseEstimator):
-    """Common part of both estimators: parameters, one training, and the account of all of them."""
+    """Common part of both estimators: parameters, one training, scores, and the account of all of them."""
 
     epsilon: float | None = 1.0
     delta: float = 1e-5
@@ -324,7 +309,7 @@ class TicketEstimator(BaseEstimator):
         """Train under differential privacy.
 
         Args:
-            X: ``(n, columns)``: an array, a data frame of pandas or polars, or a sparse matrix; finite numbers.
+            X: ``(n, columns)``: an array, or a data frame of pandas or polars; finite numbers.
             y: labels ``(n,)``; of a regressor targets, finite numbers.
             units: whose each record is, ``(n,)`` whole numbers or texts: then all records of a person are protected
                 together, and ``n_records`` is the number of persons.
@@ -338,12 +323,13 @@ class TicketEstimator(BaseEstimator):
             with self._naming():
                 _refuse(others)
                 self._check_scores(units)
-                x, targets = self._validated(X, y)
+                x, targets = self._validated(X, y, reset=True)
                 dataset = self._dataset(x, targets, units)
                 try:
                     self.run_ = self._train(dataset)
                 except Begun:  # another worker was first with a new ledger file; nothing was entered here
                     self.run_ = self._train(dataset)
+                self.ticket_, self.unit_ = self.run_.mask, str(self.run_.config["unit"])
         except BaseException:
             self.__dict__ = before  # what the last fit learned stays whole
             raise
@@ -351,9 +337,10 @@ class TicketEstimator(BaseEstimator):
 
     def _check_scores(self, units: Any) -> None:
         """Refuse a fit that scikit-learn's cross-validation, search or calibration asks for, and could not score."""
+        price = _Price(score_epsilon=self.score_epsilon).score_epsilon
         if not any(name.startswith(CROSS_VALIDATION) for name in _modules()):
             return
-        if self.score_epsilon is None:
+        if price is None:
             raise InputError(
                 "`score_epsilon` is missing: cross-validation trains on the records of all parts, so scores on the part that"
                 " is left out are private; give it to pay for each, or fit once and call `score` on records held out"
@@ -365,37 +352,33 @@ class TicketEstimator(BaseEstimator):
             )
 
     def _dataset(self, x: Any, y: np.ndarray, units: Any) -> Dataset:
-        """Return checked records with all that parameters say of them; keep what predictions need to know."""
-        _Price(score_epsilon=self.score_epsilon)
+        """Return records with all that parameters say of them; keep what predictions need to know."""
         if self.tickets is not None and self.model is not None:
             raise InputError("`tickets`: a set decides the network; leave model= out")
         self._schema = schema = as_schema(self.schema)
-        if schema is not None:
-            check_none(IN_SCHEMA, bounds=self.bounds)
         self._label = None if schema is None else schema.labels
         self._ends = None if schema is not None else column_ends(self.bounds, x.shape[1])
         self._warned = list[str]()  # scikit-learn lets no attribute of an estimator be set as it predicts
         targets, declared = self._encoded(y)
         values, as_known = self._read(x)
-        if schema is None and _is_rescaled(x):
-            _warn("these records look scaled by what was measured on just them (StandardScaler, MinMaxScaler), which"
-                  " is not covered; give their public range as `bounds` instead")  # fmt: skip
-        bounds: Any = self.bounds if schema is None and self._ends is None else (0.0, 1.0)
+        bounds: Any = self.bounds if self._ends is None else (0.0, 1.0)
+        more: dict[str, Any] = {"of_table": True}
+        if schema is not None:
+            check_none(IN_SCHEMA, bounds=self.bounds)
+            bounds, more["schema"], more["lineage"] = (0.0, 1.0), schema, lineage_of(schema)
+        else:
+            more["columns"] = tuple(getattr(self, "feature_names_in_", ())) or None
+            if _is_rescaled(x):
+                _warn("these records look scaled by what was measured on just them (StandardScaler, MinMaxScaler), which"
+                      " is not covered; give their public range as `bounds` instead")  # fmt: skip
         dataset = from_arrays(
             values, targets, **declared, bounds=bounds, records=self.n_records, units=units,
             unit=self.unit, rows_coincide=self.rows_coincide, name=self.name, for_training=not self._numeric,
         )  # fmt: skip
-        if schema is not None:
-            dataset = replace(dataset, schema=schema, lineage=lineage_of(schema))
-        elif "feature_names_in_" in self.__dict__:
-            dataset = replace(dataset, columns=tuple(self.feature_names_in_.tolist()))
-        return replace(dataset, train=replace(dataset.train, rows=as_known(dataset.rows)), of_table=True)
+        return replace(dataset, train=replace(dataset.train, rows=as_known(dataset.rows)), **more)
 
     def _read(self, x: Any) -> tuple[np.ndarray, Callable[[Rows], Rows]]:
-        """Return records as dpltm takes them, ``(n, columns)``, and what makes rows known by their values as they came.
-
-        Row i depends on row i and on public facts alone.
-        """
+        """Return records as dpltm takes them, each by itself, and what makes rows known by their values as they came."""
         if self._schema is not None:
             raw = read_by_schema(Table(x, self._schema, "`X`"), labelled=False)
             return raw.x, lambda rows: rows.known_as(cast(Rows, raw.rows))
@@ -416,7 +399,6 @@ class TicketEstimator(BaseEstimator):
         return options | {"epsilon": None} if unsaid and self.noise_multiplier is not None else options
 
     def _train(self, dataset: Dataset) -> Run:
-        """Draw a ticket where one is asked for, and train it; records of a fit that goes on are known to clones."""
         options = arguments(TrainOptions, self._options())
         ledger = self._open_ledger(dataset.noun)
         with self._spent.protecting(dataset, ledger, rows_coincide=self.rows_coincide):
@@ -448,71 +430,100 @@ class TicketEstimator(BaseEstimator):
         self._spent.add(winner.lineage)
         return winner
 
-    def _validated(self, X: Any, *y: Any, reset: bool = True) -> Any:
+    def _validated(self, X: Any, y: Any = UNLABELLED, *, reset: bool = False) -> Any:
         """Return records, and labels where there are any, as scikit-learn checks them; a data frame by a schema as it is."""
         if not reset:
             check_is_fitted(self)
-        labels = np.asarray(y[0]) if y else np.empty(0)
+        labels = np.asarray(y)
         if labels.dtype == object and labels.ndim and None in (texts := list(map(text_of, labels.flat))):
             raise InputError(
                 f"`y`: no label at record {texts.index(None)} (counted from 0); leave out records that have none"
             )
-        if self.schema is not None:
-            if not is_frame(X):
-                raise InputError("`X`: `schema` goes with a data frame, whose columns have names, and this is none")
-            if reset:
-                validate_data(self, X, skip_check_array=True)
-            check = partial(check_array, ensure_2d=False, dtype="numeric") if self._numeric else column_or_1d
-            check_consistent_length(X, *y)
-            return (X, *map(check, y)) if y else X
-        checks: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
-        checks |= {"y_numeric": self._numeric} if y else {}
-        try:
-            checked = validate_data(self, X, *y, reset=reset, **checks)
-        except ValueError as error:
-            strange = ("could not convert", "Input X contains NaN", "NAType")
-            if is_frame(X) and any(words in str(error) for words in strange):
-                raise InputError(
-                    "`X`: holds words, dates or holes; give `schema`, which says what columns hold (dpltm datasets"
-                    " schema drafts one): values that are filled in or encoded by the records themselves tell of them"
-                ) from None
-            raise
-        x, *targets = checked if y else (checked,)
-        x = x.toarray() if sparse.issparse(x) else x
-        return (x, *targets) if y else x
+        if self.schema is None:
+            try:
+                return validate_data(
+                    self, X, y, reset=reset, **({} if y is UNLABELLED else {"y_numeric": self._numeric})
+                )
+            except ValueError as error:
+                strange = ("could not convert", "Input X contains NaN", "NAType")
+                if is_frame(X) and any(words in str(error) for words in strange):
+                    raise InputError(
+                        "`X`: holds words, dates or holes; give `schema`, which says what columns hold (dpltm datasets"
+                        " schema drafts one): values that are filled in or encoded by the records themselves tell of them"
+                    ) from None
+                raise
+        if not is_frame(X):
+            raise InputError("`X`: `schema` goes with a data frame, whose columns have names, and this is none")
+        if reset:
+            validate_data(self, X, skip_check_array=True)
+        if y is UNLABELLED:
+            return X
+        check_consistent_length(X, y)
+        return X, check_array(y, ensure_2d=False, dtype="numeric") if self._numeric else column_or_1d(y)
 
-    def _outputs(self, X: Any, *, alike: bool = False, warn: bool = False) -> np.ndarray:
-        """Return the network's outputs before softmax, ``(n, classes)`` float64, ``alike`` as of :func:`predict`; warn once,
-        if asked, of records that a fit or paid score of this estimator, or of a clone, is of."""
+    # what was learned
+
+    def _outputs(self, records: np.ndarray, *, alike: bool = False) -> np.ndarray:
+        """Return the network's outputs before softmax, ``(n, classes)`` float64, ``alike`` as of :func:`predict`."""
+        return predict(self.run_, records, alike=alike).outputs.astype(np.float64)
+
+    def _predicted(self, X: Any) -> np.ndarray:
+        """Return outputs; warn, once a fit, of records that a fit or paid score of this estimator, or of a clone, is of."""
+        X = self._validated(X)
         with self._naming():
             records, as_known = self._read(X)
-            compared = warn and not (self.rows_coincide or self._warned)
+            compared = not (self.rows_coincide or self._warned)
             if compared and self._spent.protects(as_known(Rows(records, np.zeros(len(records))))):
                 self._warned.append(TRAINED)
                 _warn(TRAINED)
-            return predict(self.run_, records, alike=alike).outputs.astype(np.float64)
+            return self._outputs(records)
 
-    # what was learned, and what it cost
+    def score(self, X: Any, y: Any, units: Any = None, **others: Any) -> float:
+        """Return accuracy, or R^2 of targets within their bounds, from -1 to 1: exact on records that no release was made
+        from; with ``score_epsilon`` with noise, and paid for.
 
-    def _means(self, X: Any, targets: np.ndarray, values: np.ndarray, units: Any) -> np.ndarray:
-        """Return means of values from 0 to 1 a record, ``(sums, n)``: exact, of records that are declared apart; with
-        ``score_epsilon`` with noise, paid for, for that much together.
+        Args:
+            X, y: ``(n, columns)`` and ``(n,)``.
+            units: whose each record is, where ``fit`` was told: no person may be in both.
+
+        Raises:
+            ValueError: a label that ``fit`` did not know; or records that are private, without ``score_epsilon``.
+        """
+        _refuse(others)
+        X, y = self._validated(X, y)
+        with self._naming():
+            price = _Price(score_epsilon=self.score_epsilon).score_epsilon
+            records, as_known = self._read(X)
+            targets, values, figure = self._judged(self._outputs(records, alike=price is not None), y)
+            dataset = api.held_out(self.run_, records, targets, "the scored records").tested()
+            rows, persons = as_known(dataset.rows), None
+            if self.run_.config.get("of_persons"):
+                if units is None:
+                    raise InputError("`units` is missing: whose each record is, since the run protects persons")
+                persons = checked_units(RawSplit(X, y, "the scored records", units=np.asarray(units)))
+                rows = rows.owned(persons, self.run_.config["unit"])
+            scored = replace(dataset, train=replace(dataset.train, rows=rows))
+            if price is not None:
+                return figure(self._paid_means(scored, values, persons, price))
+            self._declare_apart(scored)
+            return figure(values.mean(1))
+
+    def _judged(self, outputs: np.ndarray, y: np.ndarray) -> Judged:
+        """Return targets as a dataset has them; values from 0 to 1, ``(sums, n)``; and the figure that their means make."""
+        raise NotImplementedError
+
+    def _paid_means(self, scored: Dataset, values: np.ndarray, persons: np.ndarray | None, price: float) -> np.ndarray:
+        """Return means of values from 0 to 1 a record, ``(sums, n)``, with noise, for ``price`` together.
 
         Guarantees:
-            Each value is rounded to a whole number of ``1 / GRID`` first, and so is the mean of those of a person, where the
-            run protects persons. So one record, or person, more, less or another changes each sum by at most ``GRID`` of
-            those, and two-sided geometric noise of epsilon / (sums GRID) makes each (epsilon / sums)-DP, exactly
-            (docs/privacy-model.md section 5.8).
+            Each value is rounded to a whole number of ``1 / GRID`` first, and so is the mean of those of a person. So one
+            record, or person, more, less or another changes each sum by at most ``GRID`` of those, and two-sided
+            geometric noise of epsilon / (sums GRID) makes each (epsilon / sums)-DP, exactly (docs/privacy-model.md 5.8).
         """
-        scored, names = self._scored(X, targets, units)
-        price = _Price(score_epsilon=self.score_epsilon).score_epsilon
-        if price is None:
-            self._declare_apart(scored)
-            return np.asarray(values.mean(1))
         check_scored_rows(self.run_.spec, self.run_.bounds, ROWS)
         steps = np.rint(np.clip(values, 0.0, 1.0) * GRID).astype(np.int64)
-        if names is not None:
-            _, whose, counts = np.unique(names, return_inverse=True, return_counts=True)
+        if persons is not None:
+            _, whose, counts = np.unique(persons, return_inverse=True, return_counts=True)
             sums = np.zeros((len(counts), len(steps)), dtype=np.int64)
             np.add.at(sums, whose, steps.T)
             steps = (sums // counts[:, None]).T
@@ -520,27 +531,12 @@ class TicketEstimator(BaseEstimator):
         mechanism = Guarantee(price, adjacency=cast(Adjacency, self.adjacency))
         words = "a score: sums with two-sided geometric noise"
         entry = Entry("release", ledger.part(scored), (mechanism,), words, unit=self.run_.config["unit"])
-        noisy = partial(noisy_sums, steps, price / (len(values) * GRID))
-        release = Once(entry, self.run_.lineage, noisy)
+        release = Once(entry, self.run_.lineage, partial(noisy_sums, steps, price / (len(values) * GRID)))
         paid = pay(lambda _book, _known: release, ledger)
-        with self._spent.lock:
+        with _LOCK:
             self._spent.protected.append(RecordSet(scored.rows))
         self._spent.add(paid.lineage, "how many records `score` was measured on is treated as public")
         return np.asarray(next(paid.values) / steps.shape[1])
-
-    def _scored(self, X: Any, targets: np.ndarray, units: Any) -> tuple[Dataset, np.ndarray | None]:
-        """Return records to measure on, and whose each is, where the run protects persons."""
-        of_persons = self.run_.config.get("of_persons")
-        if of_persons and units is None:
-            raise InputError("`units` is missing: whose each record is, since the run protects persons")
-        values, as_known = self._read(X)
-        dataset = api.held_out(self.run_, values, targets, "the scored records").tested()
-        rows = as_known(dataset.rows)
-        names = None
-        if of_persons:
-            names = checked_units(RawSplit(X, targets, "the scored records", units=np.asarray(units)))
-            rows = rows.owned(names, self.run_.config["unit"])
-        return replace(dataset, train=replace(dataset.train, rows=rows)), names
 
     def _declare_apart(self, scored: Dataset) -> None:
         """Declare records apart from the people of the ledger; refuse those that a release is of, as far as is known."""
@@ -551,7 +547,7 @@ class TicketEstimator(BaseEstimator):
                 " are of other people, dpltm.evaluate(estimator.run_, X, y) takes your word; or give `score_epsilon`"
             )
         ledger = self._open_ledger()
-        with spent.lock:
+        with _LOCK:
             part = ledger.part(scored)
             with naming(eval_private="score_epsilon"):
                 check_declared(ledger.account(spent.lineage), part, "measured without a price")
@@ -567,11 +563,7 @@ class TicketEstimator(BaseEstimator):
             spent.looked = True
             spent.add(ledger.lineage(cast(Entry, ledger.book.entry_of(draft))))
 
-    @property
-    def ticket_(self) -> Mask:
-        """Mask of the ticket, or one that keeps everything."""
-        check_is_fitted(self)
-        return self.run_.mask
+    # what it cost
 
     @property
     def ledger_(self) -> Ledger:
@@ -579,16 +571,8 @@ class TicketEstimator(BaseEstimator):
         return self._open_ledger()
 
     @property
-    def unit_(self) -> str:
-        """Noun of whom the last fit protects."""
-        check_is_fitted(self)
-        return str(self.run_.config["unit"])
-
-    @property
     def privacy_(self) -> PrivacyReport:
         """Certified and nominal, for all fits and paid scores of this estimator and its clones, and all else in its ledger.
-
-        The cost of the last fit alone is ``run_.privacy``.
 
         Raises:
             NotFittedError: nothing has been spent.
@@ -605,7 +589,6 @@ class TicketEstimator(BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.non_deterministic = True  # noise is never decided by random_state
         return tags
 
@@ -614,48 +597,39 @@ class TicketEstimator(BaseEstimator):
 class TicketClassifier(ClassifierMixin, TicketEstimator):
     """A classifier trained under differential privacy: a lottery ticket, or a whole network.
 
-    Parameters are keywords. Those that state public facts may not be read off the private records: what is left out is
-    read off, taken as public, and named in ``privacy_.notes``.
+    Public facts may not be read off the private records: what is left out is read off, taken as public, and named in
+    ``privacy_.notes``.
 
     Args:
-        epsilon: what one fit may cost, with what its ticket cost. Noise is calibrated to the certified figure.
+        epsilon: what one fit may cost, certified, with what its ticket cost.
         delta: of the guarantee, below 1 / ``n_records``.
-        noise_multiplier: noise over sensitivity, in place of ``epsilon``, which is left out or None then: a fit costs what
-            ``privacy_`` says.
+        noise_multiplier: noise over sensitivity, in place of ``epsilon``, which is left out or None then.
         bounds: public range of the features, ``(low, high)``: two numbers, or two arrays with a number a column, by which
-            the estimator takes each to the range 0 to 1; ``run_`` takes such columns. Needed unless values are bytes or
-            booleans. Values outside saturate.
-        schema: in place of ``bounds`` and ``classes``, of data frames with words, dates or holes: what columns hold, or the
-            file that says so (``dpltm datasets schema``). Columns go by name, in any order.
+            the estimator takes each to the range 0 to 1. Needed unless values are bytes or booleans.
+        schema: in place of ``bounds`` and ``classes``, of data frames: what columns hold, or the file that says so.
         classes: all labels that there are, public; or their number K, for labels 0 to K - 1.
         n_records: public number of records, by which sampling rates are computed.
-        tickets: a ticket set or winner; None for a whole network.
-        round: the ticket of a set that is taken.
+        tickets, round: a winner, or a ticket set and the round that is taken; None for a whole network.
         select_epsilon: draws the ticket on the records in place of ``round``, for so much of ``epsilon``.
         model: network, where there are no tickets; by default one layer behind features, else ``mlp:300,100``.
         features: what stands in front of the network, as for ``dpltm.train``; ``auto`` is its default; None for nothing.
         head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency, per_unit: as for
             ``dpltm.train``; ``per_unit`` where ``fit`` gets ``units``.
-        rows_coincide: whether records of different people may well be equal, such as of a few categories: then ``score``
-            cannot tell by its rows whether a record was trained on, and does not refuse it.
+        rows_coincide: whether records of different people may well be equal: then ``score`` does not refuse equal rows.
         ledger: None for that of this process. Clones share it, and pickles one in a file.
         random_state: decides the starting weights. Never the noise or the sampling: fits differ.
-        name: what messages and the ledger call the records.
-        unit: the noun of whose each record is, where ``fit`` gets ``units``, such as ``patient``; by default ``user``.
+        name, unit: what the ledger calls the records, and whom ``units`` of ``fit`` names, by default ``user``.
         class_weight: what filtered gradients are multiplied by, over the largest: numbers in the order of ``classes_``, a
             mapping from labels (1 for those that it lacks), or ``balanced``, by
-        class_shares: public shares of the classes, likewise. The guarantee is the same.
-        score_epsilon: what each :meth:`score` releases its figure for, with noise. None measures it exactly, for records
+        class_shares: public shares of the classes, likewise.
+        score_epsilon: what each ``score`` releases its figure for, with noise. None measures it exactly, for records
             that no release was made from; then cross-validation and searches of scikit-learn are refused.
 
     Attributes:
         classes_: labels, sorted.
         n_features_in_, feature_names_in_: columns of ``X`` in ``fit``.
-        run_: the run, as ``dpltm.train`` returns it.
-        ticket_: its mask.
-        privacy_: what all fits and paid scores of this estimator and its clones cost together.
-        ledger_: where this one enters what it spends.
-        unit_: whom the last fit protects, one ``record`` or, say, one ``patient``.
+        run_, ticket_, unit_: the run, as ``dpltm.train`` returns it, its mask, and whom it protects.
+        privacy_, ledger_: what all fits and paid scores of this estimator and its clones cost, and where it is entered.
 
     Guarantees:
         Every release is in the ledger before its noise is drawn. One fit costs at most ``epsilon``, certified,
@@ -666,13 +640,17 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
     class_weight: str | Mapping[Any, float] | Sequence[float] | None = None
     class_shares: Mapping[Any, float] | Sequence[float] | None = None
 
+    score = TicketEstimator.score
+
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         check_classification_targets(y)
         label, classes = self._label, self.classes
         if label is None:
-            numbered = isinstance(classes, (int, np.integer)) and not isinstance(classes, bool)
+            of_number = isinstance(classes, (int, np.integer))
             labels = (
-                np.arange(cast(int, classes)) if numbered else np.unique(y if classes is None else np.asarray(classes))
+                np.arange(cast(int, classes))
+                if of_number
+                else np.unique(y if classes is None else np.asarray(classes))
             )
             spellings: Sequence[Sequence[Any]] = [[name] for name in labels.tolist()]
         elif label.is_target:
@@ -717,11 +695,6 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             return values
         return [float(values[at]) for at in np.argsort(self._order)]
 
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Return the network's outputs before softmax, ``(n, classes)``; of two classes the difference, ``(n,)``."""
-        outputs = self._by_class(X)
-        return outputs[:, 1] - outputs[:, 0] if len(self.classes_) == 2 else outputs
-
     def predict(self, X: Any) -> np.ndarray:
         """Return the most likely label of each record, ``(n,)``."""
         best = self._by_class(X).argmax(1)
@@ -732,26 +705,12 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         return softmax(self._by_class(X), axis=1)
 
     def _by_class(self, X: Any) -> np.ndarray:
-        return self._outputs(self._validated(X, reset=False), warn=True)[:, self._order]
+        return self._predicted(X)[:, self._order]
 
-    def score(self, X: Any, y: Any, units: Any = None, **others: Any) -> float:
-        """Return accuracy: exact on records that no release was made from; with ``score_epsilon``, with noise, and paid for.
-
-        Args:
-            X: ``(n, columns)``.
-            y: labels ``(n,)``.
-            units: whose each record is, where ``fit`` was told: no person may be in both.
-
-        Raises:
-            ValueError: a label that ``fit`` did not know; or records that are private, without ``score_epsilon``.
-        """
-        _refuse(others)
-        X, y = self._validated(X, y, reset=False)
-        with self._naming():
-            codes = self._codes(y)
-            right = self._outputs(X, alike=self.score_epsilon is not None).argmax(1) == codes
-            (mean,) = self._means(X, codes, right[None].astype(float), units)
-            return float(np.clip(mean, 0.0, 1.0))
+    def _judged(self, outputs: np.ndarray, y: np.ndarray) -> Judged:
+        codes = self._codes(y)
+        right = (outputs.argmax(1) == codes)[None].astype(float)
+        return codes, right, lambda means: float(np.clip(means[0], 0.0, 1.0))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -759,27 +718,22 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
     """A regressor trained under differential privacy.
 
     A network learns where between the ends of a public range the target of a record lies, by the cross-entropy of both
-    (fractional regression, Papke and Wooldridge 1996). The gradient filter bounds what a record adds, so a wild target does
-    no more harm than any other; the run is one like all others.
+    (fractional regression, Papke and Wooldridge 1996). A wild target does no more harm than any other.
 
     Args:
-        epsilon, delta, noise_multiplier, bounds, schema, n_records: as for :class:`TicketClassifier`; and likewise
-        tickets, round, select_epsilon, model, features: where tickets have two outputs;
-        head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency: of the training;
-        per_unit, rows_coincide, ledger, random_state, name, unit, score_epsilon: as there, the score being R^2.
+        epsilon, delta, noise_multiplier, bounds, schema, n_records, tickets, round, select_epsilon, model, features, head,
+            filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency, per_unit,
+            rows_coincide, ledger, random_state, name, unit, score_epsilon: as for :class:`TicketClassifier`, whose
+            attributes and guarantees it has; tickets have two outputs.
         target_bounds: public range of the targets, ``(low, high)``; needed unless a schema has it. Those outside count as
             its ends.
-
-    Attributes:
-        n_features_in_, feature_names_in_, run_, ticket_, privacy_, ledger_, unit_: as of :class:`TicketClassifier`.
-
-    Guarantees:
-        As of :class:`TicketClassifier`.
     """
 
     _numeric: ClassVar[bool] = True
 
     target_bounds: tuple[float, float] | None = None
+
+    score = TicketEstimator.score
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         label, ends = self._label, self.target_bounds
@@ -794,29 +748,18 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the expected target of each record, ``(n,)``."""
-        outputs = self._outputs(self._validated(X, reset=False), warn=True)
-        return predicted(outputs, cast(tuple[float, float], self.run_.target))
+        return predicted(self._predicted(X), cast(tuple[float, float], self.run_.target))
 
-    def score(self, X: Any, y: Any, units: Any = None, **others: Any) -> float:
-        """Return R^2, as :meth:`TicketClassifier.score` does accuracy; paid for, of targets in their bounds, from -1 to 1.
+    def _judged(self, outputs: np.ndarray, y: np.ndarray) -> Judged:
+        low, high = cast(tuple[float, float], self.run_.target)
+        parts = (y, predicted(outputs, (low, high)))
+        target, expected = (np.clip((part - low) / (high - low), 0.0, 1.0) for part in parts)
 
-        Args:
-            X, y, units: as there; targets ``(n,)``.
-
-        Raises:
-            ValueError: records that are private, without ``score_epsilon``.
-        """
-        _refuse(others)
-        X, y = self._validated(X, y, reset=False)
-        with self._naming():
-            low, high = cast(tuple[float, float], self.run_.target)
-            expected = predicted(self._outputs(X, alike=self.score_epsilon is not None), (low, high))
-            target = np.clip((y - low) / (high - low), 0.0, 1.0)
-            errors = np.square(target - (expected - low) / (high - low))
-            error, mean, square = self._means(X, y, np.stack([errors, target, target**2]), units)
-            if self.score_epsilon is None:
-                return float(r2_score(y, expected))
+        def figure(means: np.ndarray) -> float:
+            error, mean, square = means
             return float(np.clip(1 - error / max(square - mean**2, 1e-12), -1.0, 1.0))
+
+        return y, np.stack([np.square(target - expected), target, target**2]), figure
 
 
 for _estimator in (TicketEstimator, TicketClassifier, TicketRegressor):

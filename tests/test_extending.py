@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from commands import PRIVATE, PUBLIC, words
 from dpltm.cli.main import run
@@ -21,8 +21,8 @@ from dpltm.filters import FILTERS, FilterDescriptor, make_filter
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.local import PROTOCOLS, LocalProtocol
 from dpltm.local.channels import channel
-from dpltm.networks import KINDS, ModelSpec, build, for_tables, renamed, resolve
-from dpltm.networks.kind import LayerSpec, NetworkKind, NetworkName, layer
+from dpltm.networks import KINDS, ModelSpec, build, for_tables, resized, resolve
+from dpltm.networks.kind import Layers, NetworkKind, NetworkName
 from dpltm.networks.masks import Mask
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.pruning.generation import GenerationConfig, generate, without_data
@@ -108,7 +108,7 @@ def test_a_filter_in_the_library():
     model = build(ModelSpec("mlp", 2, 2))
     x, y = torch.tensor([[30.0, 40.0]] * 4), torch.zeros(4, dtype=torch.int64)
     for parameter in model.parameters():
-        torch.nn.init.zeros_(parameter)
+        nn.init.zeros_(parameter)
     config = NoisySteps(half, NoisySgd(1.0, 1, 0.0), 4.0, 1.0)
     train(model, Mask.dense(model), Records(x, y), config, sampling=FastSource(0), noise=FastSource(0))
     step = torch.cat([value.flatten() for value in model.parameters()])
@@ -200,9 +200,9 @@ def test_a_criterion_that_goes_wrong_later_ends_the_generation():
 # --- a kind of networks: two linear layers of one width ---
 
 
-def twin(name: NetworkName, features: int, classes: int) -> tuple[LayerSpec, ...]:
+def twin(name: NetworkName, features: int, classes: int) -> Layers:
     (width,) = name.widths
-    return (layer("a", torch.nn.Linear, features, width), layer("relu1", "ReLU"), layer("b", "Linear", width, classes))
+    return [("a", nn.Linear(features, width)), ("relu1", nn.ReLU()), ("b", nn.Linear(width, classes))]
 
 
 TWIN = NetworkKind(
@@ -212,7 +212,9 @@ TWIN = NetworkKind(
 
 def test_a_kind_of_networks_at_the_terminal(answer):
     command = f"generate {PUBLIC} --rounds 1 --iterations 2 --provenance public --out t --model"
-    assert answer(command, "twin-tanh:5").startswith("--model: unknown network 'twin-tanh:5'; known: mlp:WIDTH,")
+    assert answer(command, "twin-tanh:5").startswith(
+        "--model: unknown network 'twin-tanh:5'; known: mlp[-tanh]:W,W,...,"
+    )
     with registered(KINDS, TWIN):
         assert answer(command, "twin:x").startswith("--model: 'twin:x': write twin:WIDTH, as in twin:5, with")
         answer(command, "twin-tanh:5")
@@ -227,7 +229,7 @@ def test_a_kind_of_networks_in_the_library():
         assert "twin" not in for_tables((9,))
         shapes = {name: tuple(value.shape) for name, value in model.named_parameters()}
         assert shapes == spec.shapes()
-        assert renamed(ModelSpec("twin-tanh", 64, 10), shapes) == spec
+        assert resized(ModelSpec("twin-tanh", 64, 10), (5,)) == spec
     assert list(dict(model.named_children())) == ["a", "tanh1", "b"]
     assert refused(ModelSpec, "twin:5", 64, 10).startswith("`model`: unknown network 'twin:5'")
 

@@ -51,17 +51,15 @@ class LayerWiseFilter(_Bounded, Protocol):
 
 
 class ElementWiseFilter(_Bounded, Protocol):
-    """Maps each live coordinate, with a radial filter in front or behind."""
+    """Maps each live coordinate, with a radial filter ``before``, or ``after`` it."""
 
     kind: ClassVar[Literal["element-wise"]]
 
     @property
-    def before(self) -> RadialFilter | None:
-        """The radial filter in front."""
+    def before(self) -> RadialFilter | None: ...
 
     @property
-    def after(self) -> RadialFilter | None:
-        """The radial filter behind."""
+    def after(self) -> RadialFilter | None: ...
 
     def map(self, values: Tensor) -> Tensor:
         """The map, any shape; ``values`` may be overwritten."""

@@ -119,9 +119,8 @@ class DpsrCg:
     """Radial filter g -> g C / 8 for norms up to 8, else 8 g / norm(g); C, from 1e-6 to its inverse, is what is claimed.
 
     Read from its repository, FangXieLab/DPSR-CG: ``microbatch_step_SEGA`` of ``utils/dp_optimizer.py`` (commit 225572b), and
-    its README's commands (commit 5f70811): ``C_t`` is 1, and ``soft_c`` 8 for MNIST, as here. At 1, as for IMDB, it is
-    plain clipping. The noise is 1.07 sigma C, for a claim at noise multiplier sigma: the code takes C for the sensitivity,
-    and adds the 1.07 for a second release, which is not made here.
+    its README's commands (commit 5f70811): ``C_t`` is 1, and ``soft_c`` 8 for MNIST, as here. The noise is 1.07 sigma C, for
+    a claim at sigma: the code takes C for the sensitivity, and adds the 1.07 for a second release, which is not made here.
     """
 
     clip_norm: float

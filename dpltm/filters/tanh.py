@@ -59,23 +59,29 @@ def fraction(values: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Tanh:
-    """Element-wise filter g_j -> c tanh(g_j / k): vertical range c > 0, horizontal range k > 0.
+class Scaled:
+    """Base of element-wise filters with a vertical range c > 0 and a horizontal range k > 0."""
+
+    tanh_scale: float
+    tanh_range: float
+    kind: ClassVar[Literal["element-wise"]] = "element-wise"
+
+    def __post_init__(self) -> None:
+        TANH_SCALE.check(self.tanh_scale)
+        TANH_RANGE.check(self.tanh_range)
+
+
+@dataclass(frozen=True)
+class Tanh(Scaled):
+    """Element-wise filter g_j -> c tanh(g_j / k).
 
     Attributes:
         before: clips the norm first; None for the paper's own filter.
         after: clips the norm of what comes out (thesis 6.4).
     """
 
-    tanh_scale: float
-    tanh_range: float
     before: Clip | None = None
     after: Clip | None = None
-    kind: ClassVar[Literal["element-wise"]] = "element-wise"
-
-    def __post_init__(self) -> None:
-        TANH_SCALE.check(self.tanh_scale)
-        TANH_RANGE.check(self.tanh_range)
 
     @property
     def nominal_bound(self) -> float | None:
@@ -107,47 +113,32 @@ class Tanh:
         return f"{front}tanh(c={self.tanh_scale:g}, k={self.tanh_range:g}){back}"
 
 
-def _clip_first(clip_norm: float, tanh_scale: float, tanh_range: float, no_pre_clip: bool) -> Tanh:
-    return Tanh(tanh_scale, tanh_range, before=None if no_pre_clip else Clip(clip_norm))
-
-
-def _clip_last(clip_norm: float, tanh_scale: float, tanh_range: float) -> Tanh:
-    return Tanh(tanh_scale, tanh_range, after=Clip(clip_norm))
-
-
 TANH = FilterDescriptor(
     "tanh",
     "c tanh(g / k) on each coordinate, by default after clipping to norm R.",
     "Amian",
     (CLIP_NORM, TANH_SCALE, TANH_RANGE, NO_PRE_CLIP),
-    _clip_first,
+    lambda clip_norm, no_pre_clip, **ranges: Tanh(**ranges, before=None if no_pre_clip else Clip(clip_norm)),
 )
 TANH_CLIP = FilterDescriptor(
     "tanh-clip",
     "c tanh(g / k) on each coordinate, then clipped to norm C.",
     "Amian, thesis 6.4",
     (CLIP_NORM, TANH_SCALE, TANH_RANGE),
-    _clip_last,
+    lambda clip_norm, **ranges: Tanh(**ranges, after=Clip(clip_norm)),
 )
 
 
 @dataclass(frozen=True)
-class Sigmoid:
-    """Element-wise filter g_j -> c sigmoid(g_j / k), the thesis's negative control: vertical range c > 0, horizontal k > 0.
+class Sigmoid(Scaled):
+    """Element-wise filter g_j -> c sigmoid(g_j / k), the thesis's negative control.
 
     It is not odd: a gradient of zero comes out as c / 2 everywhere, so the sum says how many records there were.
     """
 
-    tanh_scale: float
-    tanh_range: float
     before: ClassVar[Clip | None] = None
     after: ClassVar[Clip | None] = None
-    kind: ClassVar[Literal["element-wise"]] = "element-wise"
     nominal_bound: ClassVar[float] = 1.0  # which the thesis accounts with, whatever c and n
-
-    def __post_init__(self) -> None:
-        TANH_SCALE.check(self.tanh_scale)
-        TANH_RANGE.check(self.tanh_range)
 
     def map(self, values: Tensor) -> Tensor:
         return values.mul_(1 / self.tanh_range).sigmoid_().mul_(self.tanh_scale)

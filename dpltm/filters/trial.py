@@ -64,8 +64,7 @@ def _check_norm(filter: Filter, live: int, longest: float) -> None:
 
 
 def _check_map(filter: ElementWiseFilter) -> None:
-    """Refuse a map that is not of each number alone, or not finite, in float32; and one that takes k equal coordinates, as
-    long as what comes from in front, beside zeros, out longer than the bound, however many there are."""
+    """Refuse a map that is not of each number alone, not finite, or that brings k equal coordinates beyond the bound."""
     sizes = torch.logspace(-12, 18, 30 * EVERY + 1, dtype=torch.float64)  # to what the engine takes
     values = torch.cat([torch.zeros(1, dtype=torch.float64), sizes, -sizes])
     longest = math.inf

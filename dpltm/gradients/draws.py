@@ -1,26 +1,18 @@
 """Random draws of a network during a private step: a record's are its own, by a key of its own.
 
-PyTorch draws by place in the batch, from a generator whose seed is public or has 32 bits. One record more then moves the
-dropout masks of all that come after it: a bound on its own gradient bounds nothing. Here every operation that would draw
-is answered from the records' keys instead (``Draws``). The c-th draw of a pass, at position p within record r, is a fixed
-function of (key of r, c, p). PyTorch's generators are left alone.
+PyTorch draws by place in the batch, from a generator whose seed is public or has 32 bits: one record more moves the dropout
+masks of all that come after it. Here every operation that would draw is answered from the records' keys instead. The c-th
+draw of a pass, at position p within record r, is a fixed function of (key of r, c, p).
 
-**Why the bound holds.** Every step takes fresh secret bits for one key of 64 bits for each record at hand, by its place
-in the dataset, as its coin is taken (``randomness.sampling.record_keys``). Keys are independent and uniform, and
-independent of coins and noise. Given its key, a record's filtered gradient is a function of the record and the weights,
-of norm at most C.
+**Why the bound holds.** Every step takes fresh secret bits for one key of 64 bits for each record at hand, as its coin is
+taken (``randomness.sampling.record_keys``). Keys are independent and uniform, and independent of coins and noise. Couple the
+runs on D, and on D' with one record r more: every common record has the same coin and the same key in both. Given coins and
+keys, the sums differ by the filtered gradient of r, if r was drawn. For each value of the keys that is the Poisson-sampled
+Gaussian mechanism of sensitivity C, hence for their mixture: its divergences (hockey-stick and Renyi) are jointly convex. A
+record that takes another's place takes its key. How random the draws *within* a record are matters for the training alone.
 
-Take neighbours: D, and D' with one record r more. Couple their runs: every common record has the same coin and the same
-key in both, which leaves the distribution of both runs as it was, since keys are identically distributed. Given coins and
-keys, the two sums differ by the filtered gradient of r, if r was drawn. For each value of the keys that is the
-Poisson-sampled Gaussian mechanism of sensitivity C, hence for their mixture: its divergences (hockey-stick and Renyi) are
-jointly convex. A record that takes another's place takes its key. How random the draws *within* a record are (``mixed``
-is a statistical hash) matters for the training alone.
-
-**Which numbers are a record's.** The trial on made-up records (``probe``) finds the dimension of every draw that is as
-long as the batch, or a multiple of it in dimension 0 (attention weights ``(batch * heads, ...)``), and tries whether that
-is right; training holds to it. Refused are a draw without such a dimension, one whose law is not among ``_LAWS``, and one
-in the backward pass.
+**Which numbers are a record's.** The trial on made-up records (``probe``) finds the dimension of every draw that is as long
+as the batch, or a multiple of it in dimension 0 (attention weights ``(batch * heads, ...)``), and training holds to it.
 """
 
 from __future__ import annotations
@@ -86,15 +78,9 @@ class Draws(TorchDispatchMode):
 
     Args:
         keys: ``(batch,)`` int64.
-        axes: of every draw of a pass, in order; None to find them.
-        first: number of the draw that is made first.
+        axes: of every draw of a pass, in order; None to find them, and the ``shapes`` of draws.
+        first: number of the draw that is made first; ``count`` is that of the next.
         mapped: whether records are mapped over (``torch.func.vmap``), and so are in dimension 0 of every draw.
-
-    Attributes:
-        axes: as given, or as found so far.
-        count: of draws so far, those before ``first`` included.
-        shapes: of draws, where axes are found.
-        began: states of generators of the model's own, as each was first drawn from.
     """
 
     def __init__(
@@ -105,8 +91,6 @@ class Draws(TorchDispatchMode):
         self._finding = axes is None
         self._over = False
         self.shapes: list[torch.Size] = []
-        self.began: list[bytes] = []
-        self._met = set[torch.Generator]()
         self._by_steps: Any = None
 
     @classmethod
@@ -135,21 +119,16 @@ class Draws(TorchDispatchMode):
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        generator = kwargs.get("generator")
-        if generator is not None and generator not in self._met:
-            self._met.add(generator)
-            self.began.append(generator.get_state().numpy().tobytes())
         if torch.Tag.nondeterministic_seeded not in operation.tags or _is_still(operation, args, kwargs):
             return operation(*args, **kwargs)
         if self._over:
             raise CannotDraw("draws in the backward pass; leave out hooks that draw, and checkpoints of what draws")
         law = _LAWS.get(operation)
-        if law is None:
+        if law is None or kwargs.pop("generator", None) is not None:
             raise CannotDraw(
                 f"draws by {operation.name()}, which cannot be made each record's own; use nn.Dropout, torch.rand_like,"
                 f" torch.randn_like or torch.bernoulli, or {REMEDY}"
             )
-        kwargs.pop("generator", None)
         return law(self, *args, **kwargs)
 
     def below(self, shape: torch.Size, chance: float, device: torch.device, into: Tensor | None = None) -> Tensor:
@@ -181,7 +160,7 @@ class Draws(TorchDispatchMode):
         make: Callable[[Tensor, Tensor], None],
         into: Tensor | None,
     ) -> Tensor:
-        """What the next draw gives, made from words by record and position, in the shape that is asked for."""
+        """The next draw, made from words by record and position."""
         dimension, rows = self._axis(shape)
         keys = self.keys.to(device)
         rest = (*shape[:dimension], *shape[dimension + 1 :])
@@ -221,14 +200,13 @@ class Draws(TorchDispatchMode):
 
 
 def _is_still(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """True for an operation that could draw, and has a share of zero to drop, is not in training, or draws from a generator
-    of the model's own: if that begins anew in every pass, its numbers are fixed, and the trial tells whether they mix."""
+    """True for a share of zero to drop, and outside training."""
     switches = [
         args[place] if place < len(args) else kwargs.get(argument.name, argument.default_value)
         for place, argument in enumerate(operation._schema.arguments)
         if argument.name in ("dropout_p", "dropout", "train", "training")
     ]
-    return kwargs.get("generator") is not None or any(value is not None and not value for value in switches)
+    return any(value is not None and not value for value in switches)
 
 
 _BITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}

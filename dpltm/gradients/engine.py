@@ -43,14 +43,11 @@ ROWS = 32
 REACH = 2.0**60
 """Largest norm of an input or output gradient of a layer: a record beyond it counts as not finite."""
 
-BATCH_BYTES, PASS_BYTES, BOTH_BYTES, CALL_BYTES = 2**28, 2**27, 7 * 2**27, 2**20
+BATCH_BYTES, PASS_BYTES, BOTH_BYTES, LEAST_BYTES, CALL_BYTES = 2**28, 2**27, 7 * 2**27, 2**30, 2**20
 """Memory of a physical batch, that a pass over some of its records may always take, and of both together where there is
-room, in bytes, approximate: larger ones would hold more than Opacus does. And what a module costs in a pass however few
-records that has, as memory of records that would take as long: 0.2 ms on two threads, in ResNet-20, ViT and others."""
-
-LEAST_BYTES = 2**30
-"""Memory in which passes may have ``VECTORS`` rows, however little the others allow: fewer rows pass one by one, unless it
-is known that none is a remainder."""
+room, in bytes, approximate: larger ones would hold more than Opacus does. That in which passes may have ``VECTORS`` rows,
+however little the others allow: fewer pass one by one. And what a module costs in a pass however few records that has, as
+memory of records that would take as long: 0.2 ms on two threads, in ResNet-20, ViT and others."""
 
 VECTORS, SHARED, SHARED_SOONER = 32, 32_768, 16_384
 """Float32 numbers that element-wise operations on a processor take at once, two of the widest vectors, and twice as many of
@@ -99,13 +96,10 @@ class RecordGradients:
         grouped: write every gradient out, so that those of groups of records can be averaged before the filter.
 
     Attributes:
-        live: number of live coordinates, none of frozen parameters: the length of every sum.
+        live: number of live coordinates: the length of every sum.
         rounding: factor on radial factors by which the bound holds despite float32 norms.
         kernels_digest: of what the rehearsal left: equal where kernels give the same bits.
         unfollowed: what the trial of the network could not map over records, so that it replaced some; nothing if it could.
-
-    Raises:
-        InputError: a module that mixes records, a dtype that the bound does not cover, or a mask that does not fit.
     """
 
     def __init__(
@@ -150,13 +144,12 @@ class RecordGradients:
         self._shapes = (rows,)
 
     def check(self, x: Tensor, y: Tensor, fillings: Tensor | None = None, *, apart: bool = True) -> None:
-        """Decide how gradients are computed for batches like these; of ``x`` and ``y`` only shape, dtype and device matter.
-        ``fillings`` are public rows of padding, ``(k, ...)``, that records may end in. Without ``apart`` it is left to
-        :meth:`rehearse` to try whether records are mixed.
+        """Decide how gradients are computed for batches like these, of which only shape, dtype and device matter; anew where
+        a module was exchanged, hooked, patched or set to another mode since.
 
-        The first batch decides it otherwise, after something may have been spent. It is done anew where a module was
-        exchanged, hooked, patched or set to another mode since. Raises InputError where the loss is not one value a
-        record, records are mixed, or no rule gets the gradients right.
+        ``fillings`` are public rows of padding, ``(k, ...)``, that records may end in. Without ``apart`` it is left to
+        :meth:`rehearse` to try whether records are mixed. Raises InputError where the loss is not one value a record, where
+        records are mixed, or no rule gets the gradients right.
         """
         self._fillings = self._fillings if fillings is None else fillings
         state = structure(self._model, self._loss)
@@ -232,8 +225,7 @@ class RecordGradients:
 
     @property
     def _smaller(self) -> int:
-        """How many smaller shapes there may be. One shape is compiled; groups are not as many as rows; float64 on several
-        threads is rounded otherwise in small passes."""
+        """How many smaller shapes there may be; float64 on several threads is rounded otherwise in small passes."""
         double = self._parameters[0].dtype == torch.float64 and torch.get_num_threads() > 1
         return 0 if self._compile or self._grouped or double else SMALLER
 
@@ -264,24 +256,17 @@ class RecordGradients:
             weights: ``(batch,)``; what each filtered gradient is multiplied by, clamped to [0, 1], which may depend on its
                 own record; in front of the filter it would be undone.
             chunks: consecutive rows, at most ``sampling.LIMIT`` each, that may be summed in float32 by radial and layer-wise
-                filters. Which record is in which must be decided by coins of their own (``sampling.in_chunks``). None for
-                a sum in float64; that is another mechanism, so all batches of a step have chunks, if only none, or no batch.
+                filters, as coins of each record decide (``sampling.in_chunks``). None for a sum in float64; that is another
+                mechanism, so all batches of a step have chunks, if only none, or no batch.
             out: what the sum is added to, and returned in, ``(live,)`` float64; None for zeros.
-            groups: how many rows each group has, none without rows; in order, all rows. The filter then takes the mean
-                gradient of each, and a group counts wherever a record does above, with a bound of its own
-                (``training.plan``), and in ``weights``. Only where ``grouped``, without ``chunks``.
-            keys: ``(batch,)`` int64, secret (``sampling.record_keys``), needed where the network ``draws``: all that it
-                draws for a record follows from that record's key (``gradients.draws``).
-
-        Raises:
-            InputError: chunks that overlap, are out of order or too large; keys that are missing; or see :meth:`check`.
+            groups: how many rows each group has; in order, all rows. The filter then takes the mean gradient of each, and a
+                group counts wherever a record does, with a bound of its own (``training.plan``). Only where ``grouped``.
+            keys: ``(batch,)`` int64, secret (``sampling.record_keys``), needed where the network ``draws``.
 
         Guarantees:
             One record changes the sum by at most ``filter.certified_bound(live)`` in L2 norm, whatever its values and the
-            keys; a record with a gradient that is not finite (see ``REACH``) contributes exactly zero. The sum is taken in
-            float64, or in chunks whose rounding is part of the bound (see ``sampling``): in float32 alone it can exceed the
-            bound many times. What a record contributes has the same bits whatever else is in the batch
-            (docs/privacy-model.md 4.4), as :meth:`rehearse` shows before the first sum.
+            keys; a record with a gradient that is not finite (see ``REACH``) contributes exactly zero. What it contributes
+            has the same bits whatever else is in the batch (docs/privacy-model.md 4.4), as :meth:`rehearse` shows before.
         """
         check_chunks(chunks or (), len(x))
         total = torch.zeros(self.live, dtype=torch.float64, device=x.device) if out is None else out
@@ -406,15 +391,9 @@ class RecordGradients:
         return before, after * self.rounding
 
     def rehearse(self, filter: Filter) -> str | None:
-        """Show on made-up records that no bit of what a record contributes depends on others, in passes as they will be.
-
-        Rows are moved, and others replaced, by ordinary values, huge ones and NaN; norms, maps and a chunk's sum are looked
-        at as well as what passes leave. The operations of a pass must be the same, in the same shapes. Done once, and anew
-        where kernels may have changed: in another number of threads, another precision, or with another plan. After
-        :meth:`check`.
-
-        Returns:
-            The name of a layer where a bit changed; None if there is none.
+        """Show on made-up records that no bit of what a record contributes depends on others, in passes as they will be
+        (docs/privacy-model.md 4.4); after :meth:`check`, once, and anew where kernels may have changed: in another number of
+        threads, another precision, or with another plan. Returns the name of a layer where a bit changed, if there is one.
         """
         if not self.pass_rows:
             self.settle(1.0)
@@ -441,8 +420,7 @@ class RecordGradients:
         return place
 
     def _contributed(self, rows: slice, filter: Filter, start: int | None) -> list[tuple[str, Tensor]]:
-        """All that decides what the records of a pass contribute, ``(rows, ...)`` each, by the name of its layer, until the
-        next pass; and the sum of a chunk that begins at ``start``, ``(1, live)``."""
+        """By layer, all that decides what records of a pass contribute; and the sum of a chunk that begins at ``start``."""
         layers = self._layers
         contributed = [
             (layer.names[0].rpartition(".")[0] or layer.names[0], values)
@@ -484,8 +462,7 @@ class _Rehearsal:
         gradients._filler = (self._x[:1], self._y[:1])
 
     def moved(self) -> str | None:
-        """Name of a layer where another row, or its place, changes a bit of a row. Finds the shapes as well in which none
-        does."""
+        """Name of a layer where another row, or its place, changes a bit of a row; finds the shapes where none does."""
         gradients, rows, x = self._gradients, self._rows, self._x
         if not x.is_floating_point() and int(x.max()) > 1:
             x[:rows].clamp_min_(1)  # none is padded: libraries leave a mask out then, and others bring it in
@@ -525,8 +502,7 @@ class _Rehearsal:
     def _differs(
         self, usual: list[object], order: Tensor, others: Tensor, factor: Tensor, first: bool = False
     ) -> str | None:
-        """The same for rows in this ``order``, of which ``others`` are replaced by other ones times a factor; ``usual`` are
-        the operations of the passes before."""
+        """The same for rows in this ``order``, of which ``others`` are replaced; ``usual`` are operations so far."""
         rows, replaced = len(order), bool(others.any())
         moved_order = torch.where(others, torch.arange(rows, device=order.device) + self._rows, order)
         x, y = self._x[moved_order], self._y[moved_order]
@@ -559,8 +535,7 @@ class _Rehearsal:
     def _pass(
         self, x: Tensor, y: Tensor, keys: Tensor, start: int | None
     ) -> tuple[list[object], list[tuple[str, Tensor]], str]:
-        """The operations of one pass, what its records contribute, and one that is ``ROUGH`` and had a remainder, if any;
-        those that two records alone took in the same shape are of parameters."""
+        """The operations of one pass, what its records contribute, and one that is ``ROUGH`` and had a remainder."""
         gradients = self._gradients
         passing, measuring = _Operations(len(x)), _Operations(len(x))
         try:
@@ -569,7 +544,8 @@ class _Rehearsal:
             # (what is compiled cannot be watched)
             with torch.autocast(x.device.type, enabled=False), nullcontext() if gradients._compile else measuring:
                 contributed = gradients._contributed(slice(0, len(x)), self._filter, start)
-            # what is of a record alone, in the engine's own maps, has its own vectors and remainder
+            # what is of a record alone, in the engine's own maps, has its own vectors and remainder; what two records alone
+            # took in the same shape is of parameters
             own = [name for _, name, numbers in measuring.rough if numbers % len(x) == 0]
             rough = [name for done, name, _ in passing.rough if passing.done.count(done) > self._alone.count(done)]
             return passing.done, contributed, next(iter(rough + own), "")
@@ -586,8 +562,7 @@ logaddexp and what is made from them, for one number in ten to a hundred.)"""
 
 
 class _Operations(TorchDispatchMode):
-    """A block whose operations on tensors are noted, with the shapes of what they give; and which of them are ``ROUGH`` and
-    may have a remainder: with a name, and how many numbers they give."""
+    """Notes operations on tensors, with the shapes of what they give; and those that are ``ROUGH``, with a remainder."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()
@@ -615,8 +590,8 @@ class _Operations(TorchDispatchMode):
         return result
 
     def _regular(self, values: Tensor) -> bool:
-        """Whether vectors, and threads, begin at the same places of each record: in one dense run of numbers that leaves no
-        remainder, or in runs of which each is of one record, or leaves none, and every thread has as many."""
+        """Whether vectors, and threads, begin at the same places of each record: in one dense run of numbers without a
+        remainder, or in runs that are of one record each, or leave none, as many for every thread."""
         numbers = values.numel()
         vectors = 128 // values.element_size()
         run = 1
@@ -631,7 +606,7 @@ class _Operations(TorchDispatchMode):
 
 
 def _even(numbers: int, vectors: int = VECTORS) -> bool:
-    """Whether no thread has a remainder (``VECTORS``) of so many, however many threads take part."""
+    """Whether no thread has a remainder of so many, however many take part."""
     team = torch.get_num_threads()
     teams = {min(team, max(1, math.ceil(numbers / SHARED))), team if numbers > SHARED_SOONER else 1}
     return all(numbers % (vectors * threads) == 0 for threads in teams)
@@ -646,11 +621,11 @@ def shapes_of(
     smaller: int = 0,
     vectors: int = VECTORS,
 ) -> tuple[int, ...]:
-    """Rows that passes may have, at most ``most``, ascending, the largest and ``smaller`` others: passes of a batch have as
-    many as possible, and its last as few as hold what is left. So chosen that steps of ``expected`` records on average cost
-    least, a pass as much as ``fixed`` rows before its own. Where it can be, no thread has a remainder (``VECTORS``) in
-    tensors that have any of ``widths``, numbers a record, in multiples of ``step``, or any number at all if none are known;
-    one row where not even a single thread can."""
+    """Rows that passes may have, at most ``most``, ascending, the largest and ``smaller`` others, for the last of a batch.
+
+    Steps of ``expected`` records cost least, a pass as much as ``fixed`` rows before its own. Where it can be, no thread has
+    a remainder (``VECTORS``) in tensors of any of ``widths``, numbers a record, in multiples of ``step``, or of any width if
+    none are known; one row where not even a single thread can."""
     team = torch.get_num_threads()
     spread = 8 * math.sqrt(expected)
     drawn = np.arange(max(1, int(expected - spread)), math.ceil(expected + spread) + 1)
@@ -702,8 +677,7 @@ def _total(norms: Tensor) -> Tensor:
 
 
 def _factors(filter: RadialFilter | LayerWiseFilter, norms: Tensor, bound: float) -> Tensor:
-    """Factor of each record's gradient in each layer, ``(layers, rows)``. Whatever the filter says, none makes a gradient
-    longer than ``bound``, by more than what float64 rounds, or not finite."""
+    """Factor of each record's gradient in each layer, ``(layers, rows)``; whatever the filter says, within ``bound``."""
     own = filter.factor(norms) if filter.kind == "layer-wise" else filter.factor(_total(norms)).expand(len(norms), -1)
     own = own.nan_to_num(0.0, 0.0, 0.0)
     most = bound * (1 + 1e-12)
@@ -711,9 +685,7 @@ def _factors(filter: RadialFilter | LayerWiseFilter, norms: Tensor, bound: float
 
 
 def _measured(layers: list[Layer], rows: slice, any_row: bool) -> tuple[Tensor, Tensor]:
-    """Norm of each record's gradient in each layer, ``(layers, rows)`` float64, and which of the records are beyond
-    ``REACH``, which have norm 0. What is wide, or small, is taken in float64, for all of them, and selected: neither the
-    precision of a record nor the shape in which it is computed may depend on another."""
+    """Norm of each record's gradient in each layer, ``(layers, rows)`` float64; and the records beyond ``REACH``."""
     measured = [layer.measure(rows) for layer in layers]
     squares = torch.stack([squares.double() for _, squares in measured])
     small = squares[[place for place, layer in enumerate(layers) if sum(layer.sizes)]] < NARROW**2
@@ -722,5 +694,6 @@ def _measured(layers: list[Layer], rows: slice, any_row: bool) -> tuple[Tensor, 
     if not bool(again.any()):
         return squares.sqrt(), again
     bad = ~(brought <= REACH)
+    # for all, and selected: neither the precision of a record nor the shape in which it is computed may depend on another
     exact = torch.stack([layer.wide_squared_norms(rows) for layer in layers])
     return torch.where(again, exact, squares).masked_fill(bad, 0.0).sqrt(), bad

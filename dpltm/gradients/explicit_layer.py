@@ -1,8 +1,7 @@
 """Layers whose per-record gradients are written out, at live coordinates alone: norm and sum see the same numbers.
 
 A coordinate of such a gradient is a sum, over positions or time steps, whose terms may cancel: computed twice in float32,
-it could come out as two numbers, and the bound would not hold. Of an embedding table only rows of tokens that a record holds
-are written out.
+it could come out as two numbers, and the bound would not hold.
 """
 
 from __future__ import annotations
@@ -15,16 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.gradients import rules
-from dpltm.gradients.layer import CHUNK, Call, ExplicitGradients, Map, Workspace, only_call, pieces
+from dpltm.gradients.layer import CHUNK, Call, Layer, Map, Workspace, only_call, pieces
 from dpltm.randomness.sampling import held_in_float32, others
 
 
-class ExplicitLayer(ExplicitGradients):
-    """Modules that share parameters with no others, called any number of times. See ``Layer``.
-
-    Each parameter's gradients lie in a matrix of their own, ``(batch, live)``: where all of it is live, products are written
-    there.
-    """
+class ExplicitLayer(Layer):
+    """Modules that share parameters with no others, called any number of times; a matrix ``(batch, live)`` a parameter."""
 
     def __init__(self, model: nn.Module, modules: tuple[nn.Module, ...], live_mask: Mapping[str, Tensor]) -> None:
         self.modules = modules
@@ -74,14 +69,10 @@ class ExplicitLayer(ExplicitGradients):
         for name, count in filled.items():
             self._values[name][rows][count:] = 0.0
 
-    def hold(self, rows: slice, gradients: rules.Gradients) -> None:
-        """Take per-record gradients of all parameters of its only module."""
-        self._add_up(rows, dict.fromkeys(self.names, 0), self.modules[0], gradients)
-
     def _room(
         self, rows: slice, filled: Mapping[str, int], module: nn.Module, parameter: Tensor, first: int, count: int
     ) -> Tensor:
-        """The place of these gradients if they come first and whole, else memory for them."""
+        """Where these gradients are wanted, if they come first and whole; else memory for them."""
         name, index = self._parts.get((id(module), id(parameter)), ("", parameter))
         if index is None and first >= filled[name]:
             place = self._values[name][rows][first : first + count]
@@ -107,11 +98,8 @@ class ExplicitLayer(ExplicitGradients):
 
     def average(self, sizes: Tensor, records: int) -> None:
         """Put the mean gradient of each group of consecutive rows in place of theirs; ``sizes`` ``(groups,)`` may hold 0.
-        As many as ``records`` are left: those beyond the groups fill a pass up.
-
-        Norm and sum see the same numbers afterwards as well. What is not finite in one record is not in its group. Each sum
-        takes a group's rows one by one, each time rounded correctly, so it depends on nothing else.
-        """
+        As many as ``records`` are left: those beyond the groups fill a pass up. What is not finite in one record is not in
+        its group. Each sum takes a group's rows one by one, each time rounded correctly, so it depends on nothing else."""
         owner = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
         for name, values in self._values.items():
             means = self._space.rows(f"means {name}", (records, values.shape[1]), self._like)
@@ -164,12 +152,9 @@ def _in_order(index: Tensor) -> bool:
     return torch.equal(index, torch.arange(len(index), device=index.device))
 
 
-class EmbeddingLayer(ExplicitGradients):
-    """One ``nn.Embedding`` called once a pass, and what the last pass left. See ``Layer``.
-
-    A record has as many slots as tokens. One slot has the gradient of each token that it holds, however often; pruned
-    coordinates are zero, and so is every slot that is left over, not ``held``.
-    """
+class EmbeddingLayer(Layer):
+    """One ``nn.Embedding`` called once a pass. A record has as many slots as tokens: one has the gradient of each token that
+    it holds, however often; pruned coordinates are zero, and so is every slot that is left over, not ``held``."""
 
     def __init__(self, name: str, module: nn.Embedding, live_mask: Mapping[str, Tensor]) -> None:
         self.module = module

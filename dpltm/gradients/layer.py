@@ -23,10 +23,8 @@ from dpltm.gradients.draws import Draws
 @dataclass
 class Call:
     """One call of one module, its tensors detached: ``outputs`` that a loss can depend on, in the order of flattening, their
-    ``places`` in the flattened output, and the loss's gradient at each, None where the loss does not depend on it.
-
-    In a network that draws: ``keys`` of the records, and the number of the ``first`` draw within the call.
-    """
+    ``places`` in the flattened output, and the loss's gradient at each, None where the loss does not depend on it. In a
+    network that draws: ``keys`` of the records, and the number of the ``first`` draw within the call."""
 
     module: Any  # of a class that its rule knows
     inputs: tuple[Any, ...]
@@ -147,7 +145,7 @@ Keep = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], Any]
 
 
 def _in_parts(keep: Keep, module: nn.Module) -> Callable[..., Any] | None:
-    """The forward that takes the place of a module's own; None for none."""
+    """The forward that takes the place of a module's own."""
     if "forward" in vars(module):
         return None
     if type(module) is nn.GroupNorm and module.affine:
@@ -158,8 +156,7 @@ def _in_parts(keep: Keep, module: nn.Module) -> Callable[..., Any] | None:
 
 
 def _normalise(keep: Keep, module: nn.GroupNorm) -> Callable[[Tensor], Tensor]:
-    """What ``module`` gives, where every record has scales and shifts of its own, ``(batch, channels)`` each, which are kept
-    as what it gave: the pass itself leaves each record's gradients at them."""
+    """Every record has scales and shifts of its own, kept as what ``module`` gave: the pass leaves the gradients at them."""
 
     def forward(input: Tensor) -> Tensor:
         records = len(input)
@@ -178,8 +175,7 @@ def _normalise(keep: Keep, module: nn.GroupNorm) -> Callable[[Tensor], Tensor]:
 
 
 def _attend(keep: Keep, module: nn.MultiheadAttention) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """What ``module`` gives, of ``(batch, length, width)``. Its two products by weights, of all that it sees and of all that
-    it attends to, are kept as calls of their own, whose keyword is the weight's name: nothing is computed again."""
+    """Its two products by weights are kept as calls of their own, whose keyword is the weight's name."""
     heads, weight, bias = module.num_heads, module.in_proj_weight, module.in_proj_bias
 
     def forward(
@@ -241,11 +237,15 @@ class Layer(Protocol):
     ``begin`` says how many rows a batch has, and each ``take`` is of those of one pass, until all were taken. From then to
     ``release`` it stands for the gradients of a batch, one for each record, at its live coordinates, in
     that order, row-major within each. All that is made of ``rows`` is made in the shape of a pass.
+
+    What is implemented here is of gradients that are written out, in matrices ``(batch, coordinates)``: norms are of those
+    very numbers.
     """
 
     modules: tuple[nn.Module, ...]
     names: tuple[str, ...]
     sizes: tuple[int, ...]
+    _values: dict[str, Tensor]
 
     def begin(self, records: int) -> None:
         """Make room for a batch."""
@@ -255,53 +255,24 @@ class Layer(Protocol):
 
     def left(self, rows: slice) -> list[Tensor]:
         """What a pass left of these rows, ``(rows, ...)`` each: all that their gradients are made from."""
+        return [values[rows] for values in self._values.values()]
 
     def cut(self, records: int) -> None:
         """Keep the first ``records`` rows alone: the others fill a pass up."""
+        self._values = {name: values[:records] for name, values in self._values.items()}
 
     def release(self) -> None:
         """Free it."""
 
-    def measure(self, rows: slice) -> tuple[Tensor, Tensor]:
-        """Of each record, ``(rows,)``: how much it brings, NaN or no smaller than its largest magnitude but for rounding,
-        and the squared norm of its gradient, in the layer's precision or better."""
-
     def zero_records(self, bad: Tensor) -> None:
         """Set the gradients of these records, ``(batch,)`` bool, to exactly zero, whatever they hold."""
-
-    def wide_squared_norms(self, rows: slice) -> Tensor:
-        """Squared norm of each record's gradient in float64, ``(rows,)``."""
-
-    def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
-        """Add the sum over records of factor ``(batch,)`` times gradient to ``total``, ``(live,)`` float64; float32
-        within each of ``chunks`` (see ``sampling``)."""
-
-    def mapped_squares(self, rows: slice, factor: Tensor, map: Map) -> Tensor:
-        """Squared norm of each record's mapped factor times gradient, ``(rows,)`` float64."""
-
-    def mapped_sum(self, rows: slice, factor: Tensor, map: Map, weight: Tensor | None, count: int) -> Tensor:
-        """Sum over the first ``count`` of these rows of ``weight (rows,)``, or 1, times mapped ``factor (rows,)`` times
-        gradient, ``(live,)`` float64."""
-
-
-class ExplicitGradients:
-    """Base of layers whose gradients are written out, in matrices ``(batch, coordinates)``: norms are of those very
-    numbers."""
-
-    _values: dict[str, Tensor]
-
-    def left(self, rows: slice) -> list[Tensor]:
-        return [values[rows] for values in self._values.values()]
-
-    def cut(self, records: int) -> None:
-        self._values = {name: values[:records] for name, values in self._values.items()}
-
-    def zero_records(self, bad: Tensor) -> None:
         for values in self._values.values():
             values[: len(bad)].masked_fill_(bad[:, None], 0.0)
 
     def measure(self, rows: slice) -> tuple[Tensor, Tensor]:
-        """Squares are added in the gradients' own precision by blocks of ``BLOCK``, and these in float64."""
+        """Of each record, ``(rows,)``: how much it brings, NaN or no smaller than its largest magnitude but for rounding,
+        and the squared norm of its gradient, in the layer's precision or better: by blocks of ``BLOCK`` in the gradients'
+        own, which are added in float64."""
         squares = []
         for values in self._values.values():
             in_blocks = values.shape[1] // BLOCK * BLOCK
@@ -314,8 +285,20 @@ class ExplicitGradients:
         return total.sqrt().to(values.dtype), total  # infinite where the dtype cannot hold it
 
     def wide_squared_norms(self, rows: slice) -> Tensor:
+        """Squared norm of each record's gradient in float64, ``(rows,)``."""
         parts = [torch.linalg.vector_norm(value[rows], dim=1, dtype=torch.float64) for value in self._values.values()]
         return torch.stack(parts).square_().sum(0)
+
+    def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
+        """Add the sum over records of factor ``(batch,)`` times gradient to ``total``, ``(live,)`` float64; float32
+        within each of ``chunks`` (see ``sampling``)."""
+
+    def mapped_squares(self, rows: slice, factor: Tensor, map: Map) -> Tensor:
+        """Squared norm of each record's mapped factor times gradient, ``(rows,)`` float64."""
+
+    def mapped_sum(self, rows: slice, factor: Tensor, map: Map, weight: Tensor | None, count: int) -> Tensor:
+        """Sum over the first ``count`` of these rows of ``weight (rows,)``, or 1, times mapped ``factor (rows,)`` times
+        gradient, ``(live,)`` float64."""
 
 
 BLOCK = 64

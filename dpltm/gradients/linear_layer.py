@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor, nn
 
-from dpltm.gradients.layer import CHUNK, Call, Map, Workspace, only_call, pieces
+from dpltm.gradients.layer import CHUNK, Call, Layer, Map, Workspace, only_call, pieces
 from dpltm.networks.full_precision import aligned
 from dpltm.randomness.sampling import HIGHEST, LIMIT, held_in_float32, others
 
@@ -62,9 +62,9 @@ def _fused(map: Map, squares: bool) -> Callable[..., Tensor]:
     return torch.compile(total)
 
 
-class LinearLayer:
-    """One ``nn.Linear`` called once a pass on one row per record, and what the last pass left: ``input`` ``(batch, in)`` and
-    the loss's ``gradient`` at the output, ``(batch, out)``. See ``Layer``."""
+class LinearLayer(Layer):
+    """One ``nn.Linear`` called once a pass on one row per record, and what that left: ``input`` ``(batch, in)`` and the
+    loss's ``gradient`` at the output, ``(batch, out)``. See ``Layer``."""
 
     def __init__(self, name: str, module: nn.Linear, live_mask: Mapping[str, Tensor], compile: bool = False) -> None:
         prefix = f"{name}." if name else ""
@@ -88,7 +88,6 @@ class LinearLayer:
         self.release()
 
     def release(self) -> None:
-        """Free what the last pass left; buffers keep their memory for the next batch."""
         self.input = self.gradient = torch.empty(0)
         self._copies: dict[str, Tensor] = {}  # of both, laid out otherwise
 
@@ -115,7 +114,6 @@ class LinearLayer:
         self._records = records
 
     def take(self, calls: Sequence[Call], rows: slice) -> None:
-        """Take the layer's input and the gradient at its output; InputError unless called once, on one row per record."""
         records = rows.stop - rows.start
         seen, gradient = only_call(calls, self.names[0], records, dimensions=2)
         weight = self.module.weight
@@ -164,7 +162,6 @@ class LinearLayer:
         return self._with_bias(total, squares)
 
     def _with_bias(self, total: Tensor, squares: Tensor) -> Tensor:
-        """Squared norms of weight and bias, from those of the weight and squared output gradients."""
         if self.bias_index is None:
             return total
         all_live = len(self.bias_index) == squares.shape[1]
@@ -192,8 +189,7 @@ class LinearLayer:
             of_bias.add_(bias if len(self.bias_index) == len(bias) else bias.index_select(0, self.bias_index))
 
     def _scaled(self, factor: Tensor, turned: bool) -> Tensor:
-        """Factor ``(batch,)`` times output gradient, ``(batch, out)``, to be overwritten; records contiguous if
-        ``turned``."""
+        """Factor times output gradient, ``(batch, out)``, to be overwritten; records contiguous if ``turned``."""
         if turned:
             gradients = self._turned("gradients", self.gradient)
             return self.space.fill("turned", gradients, factor.dtype).mul_(factor).T
@@ -208,7 +204,7 @@ class LinearLayer:
         return self._copies[name]
 
     def _side_by_side(self, rows: slice) -> tuple[Tensor, Tensor]:
-        """Transposes of input and output gradient of the rows of a pass, ``(in, rows)`` and ``(out, rows)``, contiguous."""
+        """Transposes of input and output gradient of the rows of a pass, contiguous."""
         if rows.stop - rows.start == len(self.input):
             return self._turned("inputs", self.input), self._turned("gradients", self.gradient)
         return self.space.turn("some inputs", self.input[rows]), self.space.turn("some gradients", self.gradient[rows])
@@ -229,8 +225,7 @@ class LinearLayer:
         return torch.cat(totals)
 
     def _dense_add(self, scaled: Tensor, rows: slice, total: Tensor) -> None:
-        """Add the product of ``scaled``, factors times output gradients, and inputs to ``total`` at live coordinates, in
-        the precision of ``scaled``; its rows begin as any others (``Workspace``)."""
+        """Add the product of ``scaled`` and inputs to ``total``, in the precision of ``scaled``."""
         product = self.space.take("product", self.mask.shape, scaled)
         if scaled.dtype == self.input.dtype:
             if "aligned" not in self._copies:
@@ -250,7 +245,6 @@ class LinearLayer:
 
     @cached_property
     def _bags(self) -> tuple[Tensor, Tensor]:
-        """Live columns, row after row, and where each row begins."""
         return _bags_of(self._live)
 
     @cached_property
@@ -303,14 +297,12 @@ class LinearLayer:
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device=factor.device)
 
     def _operands(self, rows: slice, factor: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and scaled output gradients of these rows, side by side."""
         inputs, gradient = self._side_by_side(rows)
         scaled = self.space.fill("scaled", gradient, torch.float64).mul_(factor)
         return inputs, self.space.fill("gradient", scaled, gradient.dtype)
 
     def _mapped(self, inputs: Tensor, gradient: Tensor, map: Map) -> Iterator[Tensor]:
-        """``map`` of gradient times input, ``(coordinates, rows)``, some live coordinates at a time; those of the
-        weight only where nothing is compiled."""
+        """``map`` of some live coordinates at a time; those of the weight only where nothing is compiled."""
         width = gradient.shape[1]
         count = max(1, CHUNK // max(1, width))
         pairs = () if self._compile else zip(self.rows.split(count), self.columns.split(count), strict=True)
@@ -323,6 +315,7 @@ class LinearLayer:
 
 
 def _bags_of(live: Tensor) -> tuple[Tensor, Tensor]:
+    """Live columns, row after row, and where each row begins."""
     counts = live.sum(1)
     return live.nonzero(as_tuple=True)[1], counts.cumsum(0) - counts
 

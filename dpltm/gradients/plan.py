@@ -1,25 +1,23 @@
-"""Choice of a rule for each part of a network, made once on a batch of made-up records, and checked there.
-
-A network is anything that PyTorch can express, so its source is not relied upon: whether records stay apart, and whether
-the rules account for every use of every parameter, is tried out.
-"""
+"""Choice of a rule for each part of a network, made once on a batch of made-up records, and checked there: whether the
+rules account for every use of every parameter is tried out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
-from dpltm.gradients import rules
 from dpltm.gradients.draws import REMEDY, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
-from dpltm.gradients.layer import Call, Layer, Recorder, tensors_in
+from dpltm.gradients.layer import Call, Layer, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.gradients.probe import FEW, Loss, MadeUp, Probe, hooks_of, undisturbed
+from dpltm.gradients.rules import WholeModel
 from dpltm.networks.layers import check_layers
 from dpltm.randomness.sampling import LIMIT
 
@@ -49,24 +47,24 @@ class Plan:
 
     def pass_over(self, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
         """Pass over these ``rows`` of the batch that the layers have begun with, and give layers what that leaves."""
-        draws = Draws(keys, self.probe.axes) if self.probe.axes and keys is not None else None
         linear = [layer for layer in self.layers if isinstance(layer, LinearLayer) and layer.kernel == "sparse"]
-        recorder = self.probe.recorder(len(x), draws, [(layer.module, layer.forward) for layer in linear])
-        with torch.enable_grad(), recorder:
-            if not self.by_torch_func:
-                recorder.backward(self.probe.losses(x, y, draws).sum())
+        calls = self.calls(x, y, keys, [(layer.module, layer.forward) for layer in linear])
         with torch.autocast(x.device.type, enabled=False):
-            self.record(recorder, x, y, keys, rows)
+            for layer in self.layers:
+                layer.take([call for call in calls if call.module in layer.modules], rows)
 
-    def record(self, recorder: Recorder, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
-        """Give every layer what a pass over ``x`` and ``y`` left with its modules."""
-        for layer in self.layers:
-            if self.by_torch_func:
-                assert isinstance(layer, ExplicitLayer)
-                keys = keys if self.probe.axes else None
-                layer.hold(rows, rules.whole_model(self.probe.model, self.probe.loss, x, y, keys))
-            else:
-                layer.take([call for call in recorder.calls if call.module in layer.modules], rows)
+    def calls(
+        self, x: Tensor, y: Tensor, keys: Tensor | None, instead: Sequence[tuple[nn.Module, Callable[..., Any]]] = ()
+    ) -> list[Call]:
+        """What a pass leaves with modules."""
+        keys = keys if self.probe.axes else None
+        if self.by_torch_func:
+            ones = torch.ones(len(x), dtype=next(self.probe.model.parameters()).dtype, device=x.device)
+            return [Call(self.layers[0].modules[0], (x, y), {}, [], [0], [ones], keys)]
+        draws = None if keys is None else Draws(keys, self.probe.axes)
+        with torch.enable_grad(), self.probe.recorder(len(x), draws, instead) as recorder:
+            recorder.backward(self.probe.losses(x, y, draws).sum())
+        return recorder.calls
 
 
 def check_model(model: nn.Module) -> None:
@@ -123,7 +121,7 @@ def make_plan(
 
 
 def _units(model: nn.Module) -> dict[str, nn.Module]:
-    """Modules whose calls are kept: those that own a parameter, with all that is in them."""
+    """Modules whose calls are kept: those that own a parameter."""
     units: dict[str, nn.Module] = {}
     inside = set[nn.Module]()
     for name, module in model.named_modules():
@@ -135,7 +133,7 @@ def _units(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _assign(probe: Probe, live_mask: Mapping[str, Tensor], compile: bool, written: bool) -> Plan | None:
-    """Plan with a layer for each group of modules that share parameters; None if a parameter belongs to no unit."""
+    """A layer for each group of modules that share parameters; None if a parameter belongs to no unit."""
     model, units = probe.model, _units(probe.model)
     x, y = probe.made_up.batch()
     draws = probe.draws(x)
@@ -166,14 +164,13 @@ def _assign(probe: Probe, live_mask: Mapping[str, Tensor], compile: bool, writte
 
 
 def _one_by_one(probe: Probe, live_mask: Mapping[str, Tensor]) -> Plan:
-    """Plan by which ``torch.func`` takes the whole model, one record at a time."""
-    whole = nn.ModuleList([probe.model])  # whose gradients are in the order of parameters, whatever rule the model has
-    layer = ExplicitLayer(probe.model, (whole,), live_mask)
+    """``torch.func`` takes the whole model, one record at a time."""
+    layer = ExplicitLayer(probe.model, (WholeModel(probe.model, probe.loss),), live_mask)
     return Plan(replace(probe, units=(), copy=(), spread=()), (layer,), 0, sum(layer.sizes))
 
 
 def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
-    """The units in groups, so that no two groups have a parameter in common; in the order of their first members."""
+    """Groups of units that have no parameter in common, in the order of their first members."""
     groups: list[dict[str, nn.Module]] = []
     for name, module in units.items():
         mine = {id(value) for value in module.parameters()}
@@ -192,16 +189,14 @@ def _floats(calls: Sequence[Call]) -> int:
 
 
 def _right(plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
-    """True if per-record gradients add up to the gradient of the batch at every live coordinate."""
+    """Whether per-record gradients add up to the gradient of the batch at every live coordinate."""
     probe = plan.probe
     x, y = probe.made_up.batch()
     parameters = {name: value for name, value in probe.model.named_parameters() if value.requires_grad}
     ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
-    before, draws = (probe.draws(x) if probe.axes else None for _ in range(2))
-    total = probe.losses(x, y, before).sum()  # of the model as it is
+    total = probe.losses(x, y, probe.draws(x) if probe.axes else None).sum()  # of the model as it is
     of_batch = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
-    with probe.recorder(len(x), draws) as recorder:
-        recorder.backward(probe.losses(x, y, draws).sum())
+    calls = plan.calls(x, y, probe.made_up.keys(x))
     wanted = {
         name: torch.zeros_like(value, dtype=torch.float64) if gradient is None else gradient.to_dense().double()
         for (name, value), gradient in zip(parameters.items(), of_batch, strict=True)
@@ -210,7 +205,7 @@ def _right(plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
     # one after the other: all gradients of all records together may be more than fits
     for layer in plan.layers:
         layer.begin(len(x))
-        replace(plan, layers=(layer,)).record(recorder, x, y, probe.made_up.keys(x), slice(0, len(x)))
+        layer.take([call for call in calls if call.module in layer.modules], slice(0, len(x)))
         total = torch.zeros(sum(layer.sizes), dtype=torch.float64, device=x.device)
         layer.add_weighted_sum(total, ones, [slice(0, len(x) // 2)] if len(x) <= LIMIT else None)
         layer.release()

@@ -3,10 +3,7 @@
 A bound on one record's gradient bounds what the record changes only if no other record's gradient depends on it. No rule can
 see that from a module's kind, and autograd does not see it through detached or discrete operations, so it is tried, with as
 many records as passes have: what layers see of a record in a batch, in float64, is what they see of it alone, which
-``torch.func.vmap`` tells (``records.made_up``). Some records are ordinary; others are huge, of one value, NaN, or short and
-padded at their end or their beginning. It stays a trial: what mixes only records of another kind can still escape.
-
-PyTorch draws random numbers by place, so they come from a key of each record instead (``draws``), in the trial as well.
+``torch.func.vmap`` tells (``records.made_up``). It stays a trial: what mixes only records of another kind can still escape.
 """
 
 from __future__ import annotations
@@ -101,7 +98,7 @@ def _of_module(module: nn.Module) -> object:
 
 
 def _of_class(kind: type) -> object:
-    """Its functions and settings; of PyTorch's, which are many, what a call goes through."""
+    """Its functions and settings; of PyTorch's what a call goes through."""
     names = ("forward", "__call__") if kind.__module__.startswith("torch.") else (*vars(kind),)
     return kind, *((name, _setting(vars(kind).get(name), 0)) for name in names if name != "__doc__")
 
@@ -114,8 +111,7 @@ DEEP = 3
 
 
 def _setting(value: object, depth: int) -> object:
-    """What there is in a value to switch something by: numbers and texts, a single number in a tensor, functions, and what
-    mappings, data classes and namespaces hold of those. Nothing else, or what a program notes at every step would count."""
+    """What could switch something: numbers, texts, functions, and what collections hold of those; not a program's notes."""
     if isinstance(value, (int, float, str)):
         return repr(value)
     if isinstance(value, Tensor):
@@ -158,8 +154,7 @@ class MadeUp:
     """Batches of the same shape and dtype as ``x`` and ``y``, of which nothing else is looked at.
 
     ``dtype`` is wider where that of the records is narrow; ``largest`` are whole numbers (tokens, classes) in records and in
-    labels, as large as the model and the loss take, among a few. ``fillings`` are rows of
-    padding, as records are prepared.
+    labels, as large as the model and the loss take. ``fillings`` are rows of padding, as records are prepared.
     """
 
     x: Tensor
@@ -197,16 +192,12 @@ class MadeUp:
 
 
 def _of_shape(losses: Tensor, outputs: object, y: Tensor, records: int) -> str:
-    """Return what is wrong with the shape of losses, and the likely remedy."""
-    gave = tuple(outputs.shape) if isinstance(outputs, Tensor) else (records,)
-    if gave[:1] != (records,):
-        fix = "let the model keep dimension 0 for records (squeeze(1) or flatten(1) in place of squeeze(), say)"
-    elif losses.ndim == 0:
-        fix = "use reduction='none'"
-    else:
-        fix = "take the mean of a record's losses (flatten(1).mean(1)), or give outputs and labels one shape (squeeze(1))"
-    of = f"outputs {gave} and labels {tuple(y.shape)}" if isinstance(outputs, Tensor) else f"labels {tuple(y.shape)}"
-    return f"loss: shape {tuple(losses.shape)} of {of}, expected one value for each of {records} records; {fix}"
+    of = f"outputs {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else "outputs"
+    return (
+        f"loss: shape {tuple(losses.shape)} of {of} and labels {tuple(y.shape)}, expected one value for each of {records}"
+        " records; use reduction='none' and the mean of a record's losses (flatten(1).mean(1)), give outputs and labels one"
+        " shape, and let dimension 0 be the record (squeeze(1) in place of squeeze())"
+    )
 
 
 @dataclass(frozen=True)
@@ -265,7 +256,7 @@ class Probe:
         raise InputError(f"model or loss: fails on {FEW} made-up records of shape {shape}: {why}") from failure
 
     def _of_largest_numbers(self) -> Probe:
-        """The same probe, with whole numbers as large as the model and the loss take."""
+        """With whole numbers as large as the model and the loss take."""
         probe = self
         for which, like in enumerate((self.made_up.x, self.made_up.y)):
             largest = probe.made_up.largest
@@ -287,7 +278,7 @@ class Probe:
         return probe
 
     def _with_axes(self) -> Probe:
-        """The same probe, which knows which numbers of what it draws are a record's."""
+        """With the knowledge which numbers of what it draws are a record's."""
         pair = [self.draws(x) for x in (self.made_up.batch(records)[0] for records in (FEW, FEW + 1))]
         for records, draws in zip((FEW, FEW + 1), pair, strict=True):
             self.seen(*self.made_up.batch(records), draws=draws)
@@ -297,7 +288,7 @@ class Probe:
         return replace(self, axes=tuple(axis for axis in axes if axis))
 
     def _watched(self) -> Probe:
-        """The same probe, which knows what has to be copied, and what to be spread: tables of positions."""
+        """With the knowledge what has to be copied, and what to be spread: tables of positions."""
         modules = modules_of(self.model, self.loss)
         names = {id(module): f"{name}." if name else "" for name, module in self.model.named_modules()}
         before = [state_of(module) for module in modules]
@@ -314,8 +305,8 @@ class Probe:
         return replace(self, copy=tuple(copy.values()), spread=tuple(spread.values()))
 
     def seen(self, x: Tensor, y: Tensor, draws: Draws | None = None) -> trials.Sights:
-        """Everything that rules are given, by name: losses, inputs of every unit, and the gradients at its outputs; and what
-        recurrent ones gave. Raises InputError if a random number was drawn that is not a record's own."""
+        """Everything that rules are given: losses, inputs of every unit, gradients at its outputs, and what recurrent ones
+        gave. Raises InputError if a random number was drawn that is not a record's own."""
         with self._refusing_draws(x, y):
             return self._pass(x, y, self.draws(x) if draws is None else draws)
 
@@ -394,7 +385,7 @@ class Probe:
 
     @contextmanager
     def _refusing_draws(self, x: Tensor, y: Tensor) -> Iterator[None]:
-        """Refuse draws that are not a record's own, by the name of the innermost module that made them, if that is known."""
+        """Refuse draws that are not a record's own, by the name of the innermost module that made them."""
         before = drawn_so_far(x)
         try:
             yield
@@ -414,27 +405,24 @@ class Probe:
             raise InputError(f"model: draws numbers that are not a record's own, unseen by torch; {REMEDY}")
 
     def _along(self) -> dict[int, int]:
-        """Dimension of records by number in what is seen: the one that is as long as the batch, whatever its length. Refuse
-        what gives the same batch another answer."""
+        """Dimension of records by number in what is seen; refuse what gives the same batch another answer."""
         (x, y), more = self.made_up.batch(FEW), self.made_up.batch(FEW + 1)
-        before, after = self.draws(x), self.draws(x)
-        first, longer, again = self.seen(x, y, draws=before), self.seen(*more), self.seen(x, y, draws=after)
+        first, longer, again = self.seen(x, y), self.seen(*more), self.seen(x, y)
         if len(longer) != len(first):
             raise trials.Mixes("the layers that are called")
         grown = [_grown(short.values.shape, long.values.shape) for short, long in zip(first, longer, strict=True)]
         along = {at: axis[0] for at, axis in enumerate(grown) if axis and axis[1] == 1}
         try:
             trials.same_bits(first, again, along, torch.ones(FEW, dtype=torch.bool))
-            same = before.began == after.began
         except trials.Mixes:
-            same = False
-        if not same:
-            raise InputError("model: gives another answer to the same records; does it keep a state, or draw unseen?")
+            raise InputError(
+                "model: gives another answer to the same records; does it keep a state, or draw unseen?"
+            ) from None
         return along
 
 
 def _grown(few: torch.Size, more: torch.Size) -> Axis | None:
-    """Dimension that has one record more, and how many of its rows a record has; None where there is no such one."""
+    """Dimension that has one record more, and how many of its rows a record has."""
     grown = [at for at, (short, long) in enumerate(zip(few, more, strict=False)) if short != long]
     if len(few) != len(more) or len(grown) != 1:
         return None
@@ -455,7 +443,7 @@ def _sights(recorder: Recorder, losses: Tensor) -> trials.Sights:
 
 
 class _OfEach(Recorder):
-    """Keep the calls of modules while records are mapped over: what they see and give of all records, ``(n, ...)``."""
+    """While records are mapped over: keep what modules see and give of all of them, ``(n, ...)``."""
 
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
         of_all = partial(trials.of_all_rows, self.records)
@@ -464,6 +452,6 @@ class _OfEach(Recorder):
 
 
 def _of_all(call: Call) -> bool:
-    """True for an embedding of tokens that are the same for every record, in one row."""
+    """Whether an embedding saw the same tokens for every record, in one row."""
     shapes = [value.shape for value in tensors_in((call.inputs[:1], call.outputs))]
     return type(call.module) is nn.Embedding and all(len(shape) > 1 and shape[0] == 1 for shape in shapes)

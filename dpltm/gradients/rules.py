@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from operator import itemgetter
@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vjp, vmap
+from torch.func import functional_call, vjp, vmap
 from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 
@@ -33,6 +33,17 @@ from dpltm.gradients.layer import Call, Workspace, pieces, tensors_in
 
 CHUNK = 4_000_000
 """Most gradient coordinates, live or not, that are made at once."""
+
+
+class WholeModel(nn.Module):
+    """A model and its loss as one module, from a batch of records and labels to losses."""
+
+    def __init__(self, model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.model, self._of = model, (loss,)  # whose own parameters are none of the model's
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._of[0](self.model(x), y)
 
 
 class _WithoutHooks(nn.Module):
@@ -47,75 +58,44 @@ class _WithoutHooks(nn.Module):
 
 
 def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
-    """Rule for a module without one of its own: its vector-Jacobian product at each record."""
+    """Rule for a module without one of its own: its vector-Jacobian product at each record, some at a time. Those that have
+    keys draw again what they drew."""
     bare = _WithoutHooks(call.module)
     parameters = {name: value for name, value in bare.named_parameters() if value.requires_grad}
     dtype = next(iter(parameters.values())).dtype
     in_precision = partial(_in_precision, dtype=dtype)  # what is complex stays so
-    arguments, cotangents = tree_map_only(Tensor, in_precision, ((call.inputs, call.keywords), call.arrived))
-    if any(value.ndim == 0 or len(value) != records for value in tensors_in((arguments, cotangents))):
-        kind = type(call.module).__name__
+    arguments, arrived = tree_map_only(Tensor, in_precision, ((call.inputs, call.keywords), call.arrived))
+    kind = type(call.module.model if isinstance(call.module, WholeModel) else call.module).__name__
+    if any(value.ndim == 0 or len(value) != records for value in tensors_in((arguments, arrived))):
         raise InputError(f"model: a {kind} saw or gave a tensor without one row a record in dimension 0; give it one")
 
     def of_record(arguments: tuple[Any, dict[str, Any]], cotangents: list[Tensor]) -> dict[str, Tensor]:
         def forward(values: dict[str, Tensor]) -> list[Tensor]:
             inputs, keywords = tree_map_only(Tensor, lambda value: value.unsqueeze(0), arguments)
             flat, _ = tree_flatten(functional_call(bare, values, tuple(inputs), keywords))
-            return [flat[place] for place in places]
+            return [flat[place] for place in arrived]
 
         return vjp(forward, parameters)[1]([cotangent.unsqueeze(0) for cotangent in cotangents])[0]
 
-    places = list(cotangents)
-    operands = (arguments, list(cotangents.values()))
-    per_record = _vectorised(of_record, operands, records, parameters, call.module, call.keys, call.first)
-    for name, value in per_record.items():
-        yield parameters[name], 0, value
-
-
-def whole_model(
-    model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, keys: Tensor | None = None
-) -> Gradients:
-    """Per-record gradients of every parameter that is not frozen, one after the other."""
-    parameters: dict[str, Tensor] = {name: value for name, value in model.named_parameters() if value.requires_grad}
-
-    def of_record(record: Tensor, label: Tensor) -> dict[str, Tensor]:
-        def forward(values: dict[str, Tensor]) -> Tensor:
-            return loss(functional_call(model, values, record.unsqueeze(0)), label.unsqueeze(0)).sum()
-
-        return grad(forward)(parameters)
-
-    for name, value in _vectorised(of_record, (x, y), len(x), parameters, model, keys, 0).items():
-        yield parameters[name], 0, value
-
-
-def _vectorised(
-    function: Callable[..., dict[str, Tensor]],
-    arguments: tuple[Any, ...],
-    records: int,
-    parameters: Mapping[str, Tensor],
-    module: nn.Module,
-    keys: Tensor | None,
-    first: int,
-) -> dict[str, Tensor]:
-    """Map over records, some at a time; those with ``keys`` draw again what they drew, from the ``first`` draw on."""
-    size = sum(value.numel() for value in parameters.values())
-    axes = tree_map(lambda value: 0 if isinstance(value, Tensor) else None, arguments)
-    mapped = vmap(function, in_dims=axes, randomness="error" if keys is None else "different")
-    own = [(part, dict(part._parameters)) for part in module.modules()]
+    operands = (arguments, list(arrived.values()))
+    axes = tree_map(lambda value: 0 if isinstance(value, Tensor) else None, operands)
+    mapped = vmap(of_record, in_dims=axes, randomness="error" if call.keys is None else "different")
+    own = [(part, dict(part._parameters)) for part in call.module.modules()]
     parts = []
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "There is a performance drop")  # slow is what this path is
-            for rows in pieces(records, CHUNK // size):
-                with nullcontext() if keys is None else Draws(keys[rows], first=first, mapped=True):
-                    parts.append(mapped(*tree_map_only(Tensor, itemgetter(rows), arguments)))
+            for rows in pieces(records, CHUNK // sum(value.numel() for value in parameters.values())):
+                with nullcontext() if call.keys is None else Draws(call.keys[rows], first=call.first, mapped=True):
+                    parts.append(mapped(*tree_map_only(Tensor, itemgetter(rows), operands)))
     except Exception as error:  # whatever the module's own code raises
-        what = f"a {type(module).__name__} one record at a time ({first_line(error)})"
+        what = f"a {kind} one record at a time ({first_line(error)})"
         raise InputError(f"model: torch.func cannot take {what}; use modules with a rule of their own") from error
     finally:
         for part, values in own:  # in which torch leaves a record's, where a module has two names
             part._parameters.update(values)
-    return {name: torch.cat([part[name] for part in parts]).detach() for name in parts[0]}
+    for name, value in parameters.items():
+        yield value, 0, torch.cat([part[name] for part in parts]).detach()
 
 
 def _in_precision(value: Tensor, dtype: torch.dtype) -> Tensor:
@@ -177,7 +157,7 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
 
 
 def _layers(module: Any) -> list[list[list[nn.Parameter]]]:
-    """Of each direction of each layer: weights of inputs and of the hidden state, and biases of both if there are any."""
+    """Of each direction of each layer: weights of inputs and of the hidden state, and any biases of both."""
     if isinstance(module, nn.RNNBase):
         weights, directions = module.all_weights, 1 + module.bidirectional
         return [weights[start : start + directions] for start in range(0, len(weights), directions)]
@@ -185,7 +165,6 @@ def _layers(module: Any) -> list[list[list[nn.Parameter]]]:
 
 
 def _forward(kind: str, inputs: Tensor, start: list[Tensor], weights: list[list[nn.Parameter]]) -> Tensor:
-    """What one layer gives."""
     flat = [value.detach() for of_direction in weights for value in of_direction]
     start = [value.contiguous() for value in start]
     state = start if kind == "lstm" else start[0]
@@ -202,8 +181,7 @@ def _through_time(
     end: list[Tensor],
     space: Workspace,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Hidden states before each step; and gradients at products of inputs, and of those states, ``(batch, time, gates)``:
-    a slope times the gradient at a state. Slopes of all times come first, since hidden states are known."""
+    """Hidden states before each step; and gradients at products of inputs, and of those states, ``(batch, time, gates)``."""
     weights = [value.detach() for value in parameters]
     (time, batch, width) = gave.shape
     inner = seen.shape[2]
@@ -247,8 +225,7 @@ _sigmoid, _tanh = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 def _slopes_of_lstm(
     weights: list[Tensor], both: Tensor, start: Tensor, slopes: Tensor, space: Workspace
 ) -> tuple[Tensor, Tensor]:
-    """Write what a gradient at the memory, or for the last gate at the hidden state, is multiplied by to be that at a gate.
-    Returns, by time, the factors to the memory before, and from the state to the memory."""
+    """Write ``slopes`` from memory, or state, to each gate; return those to the memory before, and from the state."""
     gates = _gates(weights, both, space)
     cell = space.fill("state", gates[:, :, 2]).tanh_()
     enter, forget, _, leave = gates.sigmoid_().unbind(2)  # of all at once: on parts it takes four times as long
@@ -266,7 +243,7 @@ def _slopes_of_lstm(
 
 
 def _slopes_of_gru(weights: list[Tensor], both: Tensor, slopes: Tensor, space: Workspace) -> Tensor:
-    """The same for a GRU, whose gates all hang on the hidden state. The last but one is what the last takes of it."""
+    """The same for a GRU, whose gates all hang on the hidden state."""
     width = slopes.shape[3]
     apart = zip(weights, (2 * width, 3 * width) * 2, strict=False)
     gates = _gates([torch.cat([v[:at], torch.zeros_like(v[:width]), v[at:]]) for v, at in apart], both, space)
@@ -281,7 +258,7 @@ def _slopes_of_gru(weights: list[Tensor], both: Tensor, slopes: Tensor, space: W
 
 
 def _gates(weights: list[Tensor], both: Tensor, space: Workspace) -> Tensor:
-    """What goes into four gates at all times, ``(time, batch, 4, width)``: products of inputs and hidden states."""
+    """Products of inputs and hidden states that go into four gates at all times, ``(time, batch, 4, width)``."""
     weight = torch.cat(weights[:2], 1)
     bias = sum(weights[2:], weights[0].new_zeros(1))
     gates = space.take("gates", (both.shape[0] * both.shape[1], len(weight)), weight)
@@ -295,12 +272,9 @@ where they are wanted. To be yielded before more is asked for."""
 Rule = Callable[[Call, int, Room, Workspace], Gradients]
 """The workspace is for what a rule needs within a call."""
 
-PATCHES = 2**21
-"""Most numbers in patches, or inputs, and gradients of images that are taken at once: more would leave the cache before
-use."""
-
-PRODUCTS = 2**20
-"""Most coordinates of gradients that one batched product makes on a processor: more would leave the cache before use."""
+PATCHES, PRODUCTS = 2**21, 2**20
+"""Most numbers in patches, or inputs, and gradients of images that are taken at once; and most coordinates of gradients that
+one batched product makes on a processor: more would leave the cache before use."""
 
 NARROW = 16
 """Columns of a weight below which its products are made as those of its transpose: up to ten times as quick in MKL."""
@@ -327,7 +301,7 @@ def attention(call: Call, records: int, room: Room, space: Workspace) -> Gradien
 
 
 def _linear(call: Call, weight: Tensor, bias: Tensor | None, records: int, room: Room) -> Gradients:
-    """Products of inputs and ``weight``, of which every input has its part if there are several."""
+    """Every input has its part of ``weight`` if there are several."""
     inputs, gradients = [], []
     for place in range(len(call.inputs)):  # what the pass left may be narrower, under autocast
         gradient = call.arrived.get(place)
@@ -341,8 +315,7 @@ def _linear(call: Call, weight: Tensor, bias: Tensor | None, records: int, room:
 
 
 def _products(weight: Tensor, gradients: Sequence[Tensor], inputs: Sequence[Tensor], room: Room) -> Gradients:
-    """Sums over positions of the outer products of ``(batch, positions, out)`` and ``(batch, positions, in)``, side by
-    side."""
+    """Sums over positions of outer products of ``(batch, positions, out)`` and ``(batch, positions, in)``, side by side."""
     records = len(gradients[0])
     for rows in pieces(records, records if weight.is_cuda else PRODUCTS // max(1, weight.numel())):
         written = room(weight, rows.start, rows.stop - rows.start).view(-1, *weight.shape)
@@ -397,7 +370,7 @@ def _grouped(module: _Conv, inputs: Tensor, gradient: Tensor) -> Gradients:
 
 
 def _unfolded(module: _Conv, inputs: Tensor, gradient: Tensor, room: Room) -> Gradients:
-    """Products of output gradients and patches (im2col), some images at a time."""
+    """Products of output gradients and patches (im2col)."""
     records = len(inputs)
     groups, channels = module.groups, module.in_channels // module.groups
     gradient = gradient.reshape(records * groups, module.out_channels // groups, -1).contiguous()
@@ -423,7 +396,7 @@ def layout(module: nn.Module, parameter: Tensor) -> Tensor | None:
 
 
 def _padded(module: _Conv, inputs: Tensor) -> tuple[Tensor, Sequence[int]]:
-    """Inputs, and the zeros that are still to be padded on both sides of each dimension."""
+    """Inputs, and the zeros still to be padded on both sides."""
     if module.padding_mode == "zeros" and not isinstance(module.padding, str):
         return inputs, module.padding
     mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
@@ -431,8 +404,7 @@ def _padded(module: _Conv, inputs: Tensor) -> tuple[Tensor, Sequence[int]]:
 
 
 def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
-    """Patches of some images at each position, ``(once, positions, patch)``, channels last; overwritten by the next.
-    One dimension is unfolded after the other, the last one first: that copies few long runs of memory."""
+    """Patches ``(once, positions, patch)``, channels last; the last dimension is unfolded first: that copies long runs."""
     padding = module._reversed_padding_repeated_twice
     if module.padding_mode != "zeros":
         inputs, padding = functional.pad(inputs, padding, mode=module.padding_mode), [0] * len(padding)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 from dpltm.registry import Registry
 
@@ -22,9 +21,8 @@ class LocalProtocol:
     Attributes:
         name: such as ``uer``.
         help: one sentence.
-        source: the paper.
-        chances: from claimed epsilon, alpha and the number of bits of a record, the chances of the first bits, and of
-            the others in turn. None where a record is no string of bits, but one index of a codebook, label included.
+        chances: from claimed epsilon, alpha and the number of bits of a record, those of the first bits, repeated. None
+            where a record is no string of bits, but one index of a codebook, label included.
         has_alpha: whether it takes ``alpha``.
         one_hot: whether its epsilon is claimed for strings with a single one.
         caveat: what its claim leaves out, said beside its figures.
@@ -47,28 +45,12 @@ def _symmetric(exponent: Decimal) -> list[Chances]:
     return [(p, 1 - p)]
 
 
-def _ue(epsilon: Decimal, *_: Any) -> list[Chances]:
-    return _symmetric(epsilon / 2)
+def _moue(exponent: Decimal, alpha: Decimal) -> list[Chances]:
+    return [(1 / (1 + alpha), 1 / (1 + alpha * exponent.exp()))]
 
 
-def _oue(epsilon: Decimal, *_: Any) -> list[Chances]:
-    return [(Decimal("0.5"), 1 / (1 + epsilon.exp()))]
-
-
-def _rappor(epsilon: Decimal, _: Decimal, bits: int) -> list[Chances]:
-    return _symmetric(epsilon / bits)
-
-
-def _moue(epsilon: Decimal, alpha: Decimal, _: int) -> list[Chances]:
-    return [(1 / (1 + alpha), 1 / (1 + alpha * epsilon.exp()))]
-
-
-def _moue_hs(epsilon: Decimal, alpha: Decimal, bits: int) -> list[Chances]:
-    return _moue(epsilon / bits, alpha, bits)
-
-
-def _uer(epsilon: Decimal, alpha: Decimal, bits: int) -> list[Chances]:
-    q = 1 / (1 + alpha * (epsilon / bits).exp())
+def _uer(exponent: Decimal, alpha: Decimal) -> list[Chances]:
+    ((_, q),) = _moue(exponent, alpha)
     return [(alpha / (1 + alpha), q), (1 / (1 + alpha**3), q)]
 
 
@@ -78,36 +60,38 @@ CODEBOOK = LocalProtocol(
     "Ye and Barg 2018; Isik et al. 2023",
     None,
 )
-WANG = "Wang et al. 2017"
 
 PROTOCOLS = Registry[LocalProtocol](
     "protocol",
     (
         CODEBOOK,
-        LocalProtocol("ue", "Unary encoding: half of epsilon for either bit of a pair.", WANG, _ue, one_hot=True),
         LocalProtocol(
-            "oue", "Optimised unary encoding: a 1 is a fair coin, a 0 nearly stays.", WANG, _oue, one_hot=True
+            "ue", "Unary encoding: half of epsilon for either bit of a pair.", "Wang et al. 2017",
+            lambda epsilon, *_: _symmetric(epsilon / 2), one_hot=True,
         ),
-        LocalProtocol("rappor", "Epsilon shared evenly among the bits.", "LATENT, eq. 6", _rappor),
         LocalProtocol(
-            "moue",
-            "Optimised unary encoding with a different coin for a 1.",
-            "LATENT",
-            _moue,
-            has_alpha=True,
-            one_hot=True,
+            "oue", "Optimised unary encoding: a 1 is a fair coin, a 0 nearly stays.", "Wang et al. 2017",
+            lambda epsilon, *_: _moue(epsilon, Decimal(1)), one_hot=True,
         ),
-        LocalProtocol("moue-hs", "The same, with epsilon divided among the bits.", "LATENT", _moue_hs, has_alpha=True),
         LocalProtocol(
-            "uer",
-            "Other coins at even and at odd positions.",
-            "LATENT, eq. 9",
-            _uer,
-            has_alpha=True,
+            "rappor", "Epsilon shared evenly among the bits.", "LATENT, eq. 6",
+            lambda epsilon, _, bits: _symmetric(epsilon / bits),
+        ),
+        LocalProtocol(
+            "moue", "Optimised unary encoding with a different coin for a 1.", "LATENT",
+            lambda epsilon, alpha, _: _moue(epsilon, alpha), has_alpha=True, one_hot=True,
+        ),
+        LocalProtocol(
+            "moue-hs", "The same, with epsilon divided among the bits.", "LATENT",
+            lambda epsilon, alpha, bits: _moue(epsilon / bits, alpha), has_alpha=True,
+        ),
+        LocalProtocol(
+            "uer", "Other coins at even and at odd positions.", "LATENT, eq. 9",
+            lambda epsilon, alpha, bits: _uer(epsilon / bits, alpha), has_alpha=True,
             caveat="uer's proof lets ratios at even and odd positions cancel; a pair of records need not: they add up",
         ),
     ),
-)
+)  # fmt: skip
 
 BIT_PROTOCOLS = PROTOCOLS.names(lambda protocol: protocol.chances is not None)  # those that send bits
 

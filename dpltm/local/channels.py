@@ -1,8 +1,6 @@
-"""Binary channels and k-ary randomised response, which randomise bits and labels (privacy-model.md 6.1).
+"""Binary channels and k-ary randomised response, which randomise bits and labels (privacy-model.md 6.1 to 6.3).
 
-A channel sends a 1 as 1 with probability p and a 0 as 1 with probability q, every bit on coins of its own. A response sends
-one of the categories that are near a record, such as its label, or another one. Probabilities are whole multiples of 2^-64,
-so that what is certified is what the coins do, to the last bit of them.
+Probabilities are whole multiples of 2^-64, so that what is certified is what the coins do, to the last bit of them.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
+from itertools import cycle, islice, permutations
 
 import numpy as np
 
@@ -49,24 +48,22 @@ class Bit:
 
 @dataclass(frozen=True)
 class Channel:
-    """Independent channels of the bits of one record: l r of them in LATENT's terms, for which the pattern is repeated."""
+    """Independent channels of the bits of one record, for which the pattern is repeated."""
 
     bits: int
     pattern: tuple[Bit, ...]
 
     def certified(self, one_hot: bool = False) -> float:
         """Return the least epsilon of the channel, rounded up: a sum, since bits are independent."""
+        if one_hot:  # two bits differ, wherever they are: of each place of the pattern, two are enough
+            few = islice(cycle(self.pattern), min(self.bits, 2 * len(self.pattern)))
+            ratios = [tuple(map(Fraction, bit.likelier)) for bit in few]
+            pairs = (rounded_up(left[0] + right[1]) for left, right in permutations(ratios, 2))
+            return max(pairs, default=0.0)  # of one bit there is only one such string
+        # all bits may differ, each in the direction that tells more
         counts = [len(range(place, self.bits, len(self.pattern))) for place in range(len(self.pattern))]
-        present = [(bit, count) for bit, count in zip(self.pattern, counts, strict=True) if count]
-        if not one_hot:  # all bits may differ, each in the direction that tells more
-            return rounded_up(sum((Fraction(bit.epsilon) * count for bit, count in present), Fraction()))
-        pairs = [
-            rounded_up(Fraction(left.likelier[0]) + Fraction(right.likelier[1]))
-            for i, (left, count) in enumerate(present)
-            for j, (right, _) in enumerate(present)
-            if i != j or count > 1
-        ]
-        return max(pairs, default=0.0)  # of one bit there is only one such string
+        sums = (Fraction(bit.epsilon) * count for bit, count in zip(self.pattern, counts, strict=True))
+        return rounded_up(sum(sums, Fraction()))
 
     def probabilities(self) -> tuple[np.ndarray, np.ndarray]:
         """p and q of every bit, float64 ``(bits,)``: what a server needs to know."""
@@ -74,14 +71,11 @@ class Channel:
         return np.resize(p, self.bits), np.resize(q, self.bits)
 
     def send(self, packed: np.ndarray, source: RandomSource) -> np.ndarray:
-        """Return bits as they arrive, fresh coins for each.
+        """Return bits as they arrive, fresh coins for each; those that only fill up the last byte are 0.
 
         Args:
             packed: ``(n, ceil(bits / 8))`` uint8, first bit highest (``numpy.packbits``).
             source: coins; secret.
-
-        Returns:
-            The same shape; bits that only fill up the last byte are 0.
 
         Guarantees:
             A bit comes out as 1 with probability exactly one / 2^64 or zero / 2^64, whatever the others do.
@@ -132,13 +126,8 @@ def chance(value: Decimal, rounding: str = ROUND_FLOOR) -> int:
 
 
 def _below(bits: np.ndarray, masks: Sequence[np.ndarray], pattern: Sequence[Bit], source: RandomSource) -> np.ndarray:
-    """Return ones where a uniform number of 64 bits is below its bit's threshold, 64 of them a word: ``(n, words)``.
-
-    ``masks`` have the places of each bit of the pattern in the words of a record.
-
-    Numbers are drawn from their highest bit on, all of a word at once, and only as far as it takes to tell them from the
-    thresholds: some eight random bits each, for words of 64.
-    """
+    """Return ones where a uniform number of 64 bits is below its bit's threshold; ``masks`` have each bit's places."""
+    # numbers are drawn from their highest bit on, all of a word at once, as far as it takes to tell them from thresholds
     flat = bits.reshape(-1)
     places = [np.broadcast_to(mask, bits.shape).reshape(-1) for mask in masks]
     below = np.zeros_like(flat)
@@ -210,7 +199,7 @@ class Response:
         """Return a category for each record, on coins of its own: ``(n,)`` int64.
 
         Args:
-            near: ``(n, near)`` whole numbers from 0 to k - 1, different ones in each row.
+            near: ``(n, near)`` categories, different ones in each row.
             source: coins; secret.
 
         Guarantees:

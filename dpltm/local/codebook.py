@@ -1,9 +1,7 @@
-"""One index a record: a public codebook of random directions, and a set of those that are near (certified, and it learns).
+"""One index a record: a public codebook of random directions, and a set of those that are near (privacy-model.md 6.3, 6.4).
 
 Owner and server draw the same random directions from a public number. An owner ranks them by how well they point along
 her record, signed or selected by its label, and reports one: of the k best with a fixed chance, else one of the others.
-That is epsilon-locally private, label included, whatever decides which are near (subset selection: docs/privacy-model.md
-6.3).
 
 Directions come in opposite pairs, so that those of a codebook add up to nothing. With ``one-hot`` labels a candidate is a
 direction and a class. With ``signed`` ones it is a direction with a random sign for every class, which is better at small
@@ -30,17 +28,12 @@ from dpltm.randomness.noise import FastSource, RandomSource, gaussian
 
 Labels = Literal["one-hot", "signed"]
 
-PAIRS = 128
-"""N, pairs of opposite directions; for ten classes more of them gain under three parts in a hundred up to epsilon 8."""
-
-TOGETHER = 16
-"""Records that share a codebook, which is public and says nothing of them; many more would make their errors alike."""
-
-ALONE_FROM = 6.0
-"""Epsilon from which every record has a codebook of its own: coins blur less there, so that shared directions would show."""
-
-MESSAGE = np.dtype([("codebook", "<u4"), ("index", "<u2")])
-"""Of one record: the number of the codebook, and the candidate."""
+PAIRS = (
+    128  # N, pairs of opposite directions; for ten classes more gain under three parts in a hundred up to epsilon 8
+)
+TOGETHER = 16  # records that share a codebook, which is public; many more would make their errors alike
+ALONE_FROM = 6.0  # epsilon from which every record has its own: coins blur less, so that shared directions would show
+MESSAGE = np.dtype([("codebook", "<u4"), ("index", "<u2")])  # the number of the codebook, and the candidate
 
 
 @dataclass(frozen=True)
@@ -68,10 +61,6 @@ class Codebook:
         """M."""
         return 2 * PAIRS * (self.classes if self.labels == "one-hot" else 1)
 
-    @property
-    def facts(self) -> dict[str, float | None]:
-        return {"candidates": self.candidates}
-
     @cached_property
     def response(self) -> Response:
         """How one of the candidates is reported."""
@@ -92,15 +81,12 @@ class Codebook:
         return TOGETHER if self.epsilon < ALONE_FROM else 1
 
     def randomise(self, scores: np.ndarray, labels: np.ndarray, source: RandomSource) -> np.ndarray:
-        """Return records as they are sent.
+        """Return records as they are sent, ``(n, 6)`` uint8: ``MESSAGE``.
 
         Args:
             scores: ``(n, d)``; only their direction counts.
             labels: ``(n,)`` int64, below ``classes``.
             source: coins; secret.
-
-        Returns:
-            ``(n, 6)`` uint8: ``MESSAGE``.
 
         Guarantees:
             Each row is ``certified``-locally private (``Response.send``): exactly k candidates are near whatever the record
@@ -116,10 +102,7 @@ class Codebook:
         return messages.view(np.uint8).reshape(-1, self.record_bytes)
 
     def near_candidates(self, scores: np.ndarray, labels: np.ndarray, number: int) -> np.ndarray:
-        """Return the k candidates of codebook ``number`` nearest to each record, ``(n, k)``, nearest first: private.
-
-        Of equally near ones the first.
-        """
+        """Return the k candidates nearest to each record, ``(n, k)``, nearest first, of ties the first: private."""
         directions, signs = codewords(number, self.values, self.classes)
         along = scores.astype(np.float64) @ directions.T.astype(np.float64)
         if self.labels == "signed":
@@ -151,47 +134,42 @@ def reports(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 # --- what a server learns: a function of messages and of public numbers, which costs nothing ----------------------------
 
 AT_ONCE = 4096  # messages whose directions are squared together
-
-MOST_SQUARED = 1024
-"""Values of a record up to which second moments are estimated: of more, they would be noise in 8 MB and more."""
-
-MIN_SIGNAL = 1e-3
-"""Squared distance of class means, of records of norm 1, below which noise may not push an estimate of it."""
-
+MOST_SQUARED = (
+    1024  # values of a record up to which second moments are estimated: of more, they would be noise in 8 MB
+)
+MIN_SIGNAL = 1e-3  # squared distance of class means, of records of norm 1, below which noise may not push an estimate
 STANDS_OUT = 5  # second moments are used only if they exceed their noise by so many of its standard deviations
 
 
-def gain(codebook: Codebook) -> float:
-    """Return the mean of a reported direction along the record that it was ranked for, a number from 0 on.
-
-    Directions near point along the record by ``_best_mean`` on average; all others together, by as much the other way.
-    """
-    return _best_mean(codebook.near) * _surplus(codebook)
+def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
+    """Return the codebook with the least noise at this epsilon, which depends on nothing but public numbers."""
+    choices: tuple[Labels, ...] = ("one-hot", "signed")
+    sizes = range(1, PAIRS + 1)
+    return min((Codebook(values, classes, epsilon, labels, near) for labels in choices for near in sizes), key=noise)
 
 
 def noise(codebook: Codebook) -> float:
-    """Return the variance of one record's report in any direction, over the squared gain.
-
-    A report adds a direction of variance 1 to one class of K, or to all of them with signs.
-    """
+    """Return the variance of one record's report in any direction, over the squared gain."""
+    # a report adds a direction of variance 1 to one class of K, or to all of them with signs
     spread = codebook.classes ** (2 if codebook.labels == "signed" else 1)
-    return spread / max(gain(codebook), 1e-150) ** 2
+    return spread / max(_gain(codebook), 1e-150) ** 2
 
 
-def moment_gain(codebook: Codebook) -> float:
-    """Return h in E[z z^T] = I + h u u^T, of a reported direction z and the record u of norm 1 that it was ranked for.
-
-    Across u a direction is normal whatever its rank. Along u, those near have mean square ``_best_mean(near, 2)``; all
-    candidates together have 1, so the others lack what those near have more.
-    """
-    return (_best_mean(codebook.near, 2) - 1) * _surplus(codebook)
-
-
-def _surplus(codebook: Codebook) -> float:
-    """Chance of a near candidate, less that of another for each of the others that one near stands for."""
+def _gain(codebook: Codebook, power: int = 1) -> float:
+    """g, or of power 2 h (privacy-model.md 6.4): what near directions have along the record more than all, others lack."""
     near, far = codebook.near, codebook.candidates - codebook.near
     p = near / (near + far * math.exp(-codebook.epsilon))
-    return p - (1 - p) * near / far
+    of_all = power - 1  # the mean of a normal number is 0, and that of its square 1
+    return (_best_mean(near, power) - of_all) * (p - (1 - p) * near / far)
+
+
+@cache
+def _best_mean(near: int, power: int) -> float:
+    """Mean power of the k largest among the sizes of N standard normal numbers: order statistics, integrated."""
+    z = np.linspace(0.0, 9.0, 4001)
+    fewer = bdtr(near - 1, PAIRS - 1, 2 * ndtr(-z))  # of the others, larger ones
+    density = 2 * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    return float(PAIRS / near * np.trapezoid(z**power * density * fewer, z))
 
 
 @dataclass(frozen=True)
@@ -201,21 +179,22 @@ class Estimates:
     Attributes:
         means: of u in each class, times how frequent the class is over an equal share, ``(K, d)`` float64.
         variance: of each of these numbers that is due to the coins, for classes that are equally frequent.
-        moments: mean of u u^T over all records, ``(d, d)`` float64. None of ``signed`` messages, at whose budgets its
-            noise is many times what it is, and above ``MOST_SQUARED`` values.
+        shares: how frequent the classes are, ``(K,)``; equal ones of ``signed`` messages, which tell nothing.
+        moments: mean of u u^T, ``(d, d)`` float64; None of ``signed`` messages and above ``MOST_SQUARED`` values.
         deviation: of its numbers off the diagonal that is due to the coins, on average over them.
     """
 
     means: np.ndarray
     variance: float
+    shares: np.ndarray
     moments: np.ndarray | None = None
     deviation: float = math.inf
 
 
 def estimates(codebook: Codebook, rows: np.ndarray) -> Estimates:
     """Return estimates from messages ``(n, 6)`` uint8 of a codebook."""
-    size = codebook.values
-    squared = codebook.labels == "one-hot" and size <= MOST_SQUARED
+    size, one_hot = codebook.values, codebook.labels == "one-hot"
+    squared = one_hot and size <= MOST_SQUARED
     total, squares = np.zeros((codebook.classes, size)), np.zeros((size, size) if squared else 0)
     numbers, indices = reports(rows)
     order = np.argsort(numbers, kind="stable")
@@ -226,72 +205,44 @@ def estimates(codebook: Codebook, rows: np.ndarray) -> Estimates:
             directions, signs = codewords(int(number), size, codebook.classes)
             often = np.bincount(reported, minlength=codebook.candidates).reshape(-1, 2, PAIRS)
             more = often[:, 0] - often[:, 1]  # a direction less its opposite, for each class or for signs
-            total += (more if codebook.labels == "one-hot" else signs.T * more) @ directions
+            total += (more if one_hot else signs.T * more) @ directions
             along.append(directions[reported % PAIRS])
         if squared:
             z = np.concatenate(along).astype(np.float64)
             squares += z.T @ z
-    means, variance = total * (codebook.classes / (len(rows) * gain(codebook))), noise(codebook) / len(rows)
+    means, variance = total * (codebook.classes / (len(rows) * _gain(codebook))), noise(codebook) / len(rows)
+    shares = _shares(codebook, indices) if one_hot else np.full(codebook.classes, 1 / codebook.classes)
     if not squared:
-        return Estimates(means, variance)
-    h = max(moment_gain(codebook), 1e-150)
+        return Estimates(means, variance, shares)
+    h = max(_gain(codebook, 2), 1e-150)
     longer = 1 + 2 * h / size  # a reported direction is longer along its record
     shared = 1 + (codebook.records_per_codebook - 1) / PAIRS  # and may be reported twice
     moments = (squares / len(rows) - np.eye(size)) / h
-    return Estimates(means, variance, moments, math.sqrt(longer * shared / len(rows)) / h)
+    return Estimates(means, variance, shares, moments, math.sqrt(longer * shared / len(rows)) / h)
 
 
-def frequencies(codebook: Codebook, rows: np.ndarray) -> np.ndarray:
-    """Return how frequent the classes are, from one-hot messages, ``(classes,)``; signed ones tell nothing.
-
-    Estimates are drawn towards equal shares by as much as their noise, which is known, calls for; none is below a
-    tenth of an equal share.
-    """
-    equal = np.full(codebook.classes, 1 / codebook.classes)
-    if codebook.labels == "signed":
-        return equal
-    count = len(rows)
-    often = np.bincount(reports(rows)[1] // (2 * PAIRS), minlength=codebook.classes)
+def _shares(codebook: Codebook, indices: np.ndarray) -> np.ndarray:
+    """Shares of the classes in one-hot reports, drawn to equal ones as far as their noise calls for, and not far below."""
+    count, equal = len(indices), 1 / codebook.classes
+    often = np.bincount(indices // (2 * PAIRS), minlength=codebook.classes)
     p, rest = codebook.response.truth / WHOLE, codebook.candidates - codebook.near
     same = p + (1 - p) * (2 * PAIRS - codebook.near) / rest  # chance of an index of the record's own class
     other = (1 - same) / (codebook.classes - 1)
-    shares = (often / count - other) / (same - other)
-    apart = shares - equal
+    apart = (often / count - other) / (same - other) - equal
     blurred = codebook.classes * other * (1 - other) / count / (same - other) ** 2
     signal = max(float(np.square(apart).sum()) - blurred, 0.0)
-    shares = np.maximum(equal + apart * signal / (signal + blurred), 0.1 / codebook.classes)
+    shares = np.maximum(equal + apart * signal / (signal + blurred), 0.1 * equal)
     return shares / shares.sum()
 
 
-def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
-    """Return the codebook with the least noise at this epsilon, which depends on nothing but public numbers."""
-    choices: tuple[Labels, ...] = ("one-hot", "signed")
-    sizes = range(1, PAIRS + 1)
-    return min((Codebook(values, classes, epsilon, labels, near) for labels in choices for near in sizes), key=noise)
-
-
-@cache
-def _best_mean(near: int, power: int = 1) -> float:
-    """Mean power of the k largest among the sizes of N standard normal numbers: order statistics, integrated."""
-    z = np.linspace(0.0, 9.0, 4001)
-    fewer = bdtr(near - 1, PAIRS - 1, 2 * ndtr(-z))  # of the others, larger ones
-    density = 2 * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    return float(PAIRS / near * np.trapezoid(z**power * density * fewer, z))
-
-
-def nearest_mean(answer: Codebook, rows: np.ndarray) -> dict[str, Tensor]:
+def nearest_mean(answer: Codebook, estimates: Estimates) -> dict[str, Tensor]:
     """Return the parameters of the linear network that takes features of norm ``NORM`` to the class whose mean is nearest.
 
-    Estimated means are drawn towards their own mean by as much as their noise, which is known, calls for (James and Stein
-    1961): at a small budget that is worth several points. One-hot messages tell as well how frequent classes are, and along
-    which directions records of a class differ; where that stands out from the noise, they count for less (:func:`metric`).
-    From signed ones neither can be known: classes are taken to be equally frequent, and all directions count the same.
+    Means are drawn towards their own mean by as much as their noise, which is known, calls for (James and Stein 1961): at a
+    small budget that is worth several points. Frequent classes are nearer; directions along which records of a class differ
+    count for less, where that stands out from the noise (:func:`metric`).
     """
-    return of_estimates(answer, estimates(answer, rows), frequencies(answer, rows))
-
-
-def of_estimates(answer: Codebook, estimates: Estimates, shares: np.ndarray) -> dict[str, Tensor]:
-    """Return the same from estimates, with shares of the classes as ``frequencies`` gives them."""
+    shares = estimates.shares
     means = estimates.means / (shares * answer.classes)[:, None]
     centre = means.mean(0)
     apart, noise = means - centre, estimates.variance * answer.values
@@ -307,26 +258,20 @@ def of_estimates(answer: Codebook, estimates: Estimates, shares: np.ndarray) -> 
 
 
 def metric(within: np.ndarray, deviation: float) -> np.ndarray:
-    """Return the weights of directions in the distance to a mean: one over how records of a class vary along them.
-
-    A symmetric matrix of nothing but noise of this deviation has squares that add up to d (d + 1) deviation^2, give or take
-    2 d deviation^2. Unless those of ``within``, less its mean eigenvalue, exceed that by ``STANDS_OUT`` times as much, all
-    directions count the same, and the nearest mean is left: noise taken for spread costs up to six points. Else eigenvalues,
-    which the noise moves by up to 2 sqrt(d) deviations (Wigner 1955), are cut at 0, and a quarter of that is added to all:
-    chosen on kmnist-7k.
+    """Return the weights of directions in the distance to a mean, ``(d, d)``: one over how records of a class vary there.
 
     Args:
         within: estimated mean of (u - m) (u - m)^T, of records u and the means m of their classes, ``(d, d)``.
-        deviation: of each of its numbers off the diagonal.
-
-    Returns:
-        ``(d, d)``, symmetric and positive; around 1.
+        deviation: of each of its numbers off the diagonal that is due to the coins.
     """
     size = len(within)
     apart = within - np.trace(within) / size * np.eye(size)
+    # squares of nothing but noise add up to d (d + 1) deviation^2, give or take 2 d deviation^2; noise that is taken for
+    # spread costs up to six points
     if np.square(apart).sum() <= (size + 1 + 2 * STANDS_OUT) * size * deviation**2:
         return np.eye(size)
     values, vectors = np.linalg.eigh(within)
+    # noise moves eigenvalues by up to 2 sqrt(d) deviations (Wigner 1955); a quarter of that was chosen on kmnist-7k
     sizes = np.maximum(values, 0) + math.sqrt(size) * deviation / 2
     result: np.ndarray = (vectors * (sizes.mean() / sizes)) @ vectors.T
     return result

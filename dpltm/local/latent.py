@@ -28,7 +28,7 @@ class EpsilonRequest(Options):
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
     one_hot: bool = option(False, "Only strings with a single 1 are ever sent; any string otherwise.")
     label_epsilon: float | None = option(
-        None, "Epsilon of the response that sends the label; it adds up.", "E", shown="label public", within=EPSILON
+        None, "Epsilon of the label; it adds up.", "E", shown="label public", within=EPSILON
     )
     copies: int = option(1, "Copies of a record that are sent; they add up.", "N", within=Range(1, 10**6))
 
@@ -36,25 +36,17 @@ class EpsilonRequest(Options):
 class SchemeOptions(Options):
     """How a record becomes what is sent, and the public records that this is settled by."""
 
-    public: str = option(
-        None, "Dataset declared public, like the private one.", "NAME|FILE", required=True, section="Public records"
-    )
+    public: str = option(None, "Dataset declared public.", "NAME|FILE", required=True, section="Public")
     classes: int | None = option(None, "Public number of classes.", "K", shown="as in `public`")
     bounds: str | None = option(None, "Public bounds of every value.", "LO,HI", shown="as in `public`")
-    features: str = option(
-        "scatter", "What a record is before it is encoded.", metavar().removeprefix("none|"), section="Features"
-    )
-    protocol: str = option(
-        CODEBOOK.name, "One index of a codebook a record, or bits.", choices=PROTOCOLS, section="Protocol"
-    )
+    features: str = option("scatter", "What is encoded.", metavar().removeprefix("none|"), section="Features")
+    protocol: str = option(CODEBOOK.name, "One index a record, or bits.", choices=PROTOCOLS, section="Protocol")
     epsilon: float = option(None, "What the protocol claims for a record.", "E", required=True, within=EPSILON)
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
     format: str | None = option(
-        None, "Bits before and behind the point of a value, beside its sign.", "WHOLE,FRACTION", shown="0,0"
+        None, "Bits before and behind the point, beside a sign.", "WHOLE,FRACTION", shown="0,0"
     )
-    label_epsilon: str | None = option(
-        None, "Of bits: epsilon of the response that sends the label; or public labels.", "E|public"
-    )
+    label_epsilon: str | None = option(None, "Of bits: epsilon of the label, or public labels.", "E|public")
 
 
 class SchemeRequest(FolderOptions, LedgerOptions, SchemeOptions):
@@ -96,18 +88,12 @@ class TrainRequest(FolderOptions, RoundOptions):
         dpltm latent train images.scheme --messages received --test mnist --out images.run
     """
 
-    scheme: str = option(
-        None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True, required=True, section="Messages"
-    )
-    messages: str = option(
-        None, "Files made by dpltm latent encode, or folders of such *.msg.", "FILE|DIR,...", required=True
-    )
+    scheme: str = option(None, "Folder of a scheme.", "SCHEME", argument=True, required=True, section="Messages")
+    messages: str = option(None, "Files of dpltm latent encode, or folders of *.msg.", "FILE|DIR,...", required=True)
     test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", "NAME|FILE")
-    model: str | None = option(
-        None, "Network behind bits.", network_metavar("vectors"), shown="mlp:128", section="Training"
-    )
+    model: str | None = option(None, "Of bits.", network_metavar("vectors"), shown="mlp:128", section="Training")
     inputs: str | None = option(
-        None, "Bits as they arrived, or what they stand for in the mean.", choices=("means", "bits"), shown="means"
+        None, "Bits as they arrived, or what they mean.", choices=("means", "bits"), shown="means"
     )
     dropout: float = option(0.0, "Share of the last layer's inputs that a step leaves out.", "X", within=PART)
     epochs: float = option(5.0, "Passes over the messages.", "N", within=Range(high=10_000, above=True))

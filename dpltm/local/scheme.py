@@ -1,9 +1,7 @@
 """Schemes: the features, public statistics and randomisation that owners and server agree on before a record is sent.
 
 All of it is public: made without any private record. A record is sent as one index (``dpltm.local.codebook``), or as bits
-as in LATENT: every value in fixed point, every bit through a channel, the label by a response of its own. Bits spend the sum
-over the bits (``Channel.certified``) and the label: the published setting, UER on 92,160 bits, claims 0.5 and certifies
-262,984.
+as in LATENT: every value in fixed point, every bit through a channel, the label by a response of its own.
 """
 
 from __future__ import annotations
@@ -33,6 +31,7 @@ from dpltm.options import Range
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.progress import Step
 from dpltm.randomness.noise import RandomSource, uniform
+from dpltm.records.split import pieces
 
 MAX_BITS_PER_VALUE = 16
 
@@ -57,15 +56,11 @@ class FixedPoint:
         return 1 + self.whole + self.fraction
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """Return one merged string of bits for each record: sign, whole and fraction of its first value, then of the next.
+        """Return the bits of each record, value by value, ``(n, ceil(l r / 8))`` uint8, first bit highest.
 
         Args:
             values: ``(n, r)`` float32 or float64, z-scores by public statistics. Digits beyond the last bit are dropped;
-                what is too large saturates. How many do is not counted: that depends on the records, and no epsilon covers
-                it.
-
-        Returns:
-            ``(n, ceil(l r / 8))`` uint8, first bit highest.
+                what is too large saturates. How many do is not counted: no epsilon covers that.
         """
         largest = (1 << (self.length - 1)) - 1
         sign = np.uint16(1 << (self.length - 1))
@@ -102,15 +97,15 @@ class BitStrings:
 
     @cached_property
     def channel(self) -> Channel:
-        return channel(self.protocol, self.values * self.form.length, self.epsilon, self.alpha)
+        return channel(self.protocol, self.bits, self.epsilon, self.alpha)
 
     @cached_property
     def response(self) -> Response | None:
         return None if self.label_epsilon is None else Response(self.classes, self.label_epsilon)
 
     @property
-    def facts(self) -> dict[str, float | None]:
-        return {"bits": self.channel.bits, "alpha": self.alpha, "label_epsilon": self.label_epsilon}
+    def bits(self) -> int:
+        return self.values * self.form.length
 
     @property
     def nominal(self) -> float:
@@ -125,7 +120,7 @@ class BitStrings:
 
     @property
     def record_bytes(self) -> int:
-        return -(-self.channel.bits // 8) + LABEL_BYTES
+        return -(-self.bits // 8) + LABEL_BYTES
 
     @property
     def labels_are_public(self) -> bool:
@@ -133,15 +128,12 @@ class BitStrings:
         return self.label_epsilon is None
 
     def randomise(self, scores: np.ndarray, labels: np.ndarray, source: RandomSource) -> np.ndarray:
-        """Return records as they are sent.
+        """Return records as they are sent, ``(n, record_bytes)`` uint8.
 
         Args:
             scores: ``(n, r)`` z-scores by public statistics.
             labels: ``(n,)`` int64, below ``classes``.
             source: coins; secret.
-
-        Returns:
-            ``(n, record_bytes)`` uint8.
 
         Guarantees:
             Each row is ``certified``-locally private, on coins of its own.
@@ -166,7 +158,7 @@ class BitStrings:
 
 
 def _normal(form: FixedPoint) -> tuple[np.ndarray, np.ndarray]:
-    """Return each bit's chance of 1 in a standard normal value, and how much that changes the value, ``(length,)`` each."""
+    """Each bit's chance of 1 in a standard normal value, and how much that changes the value, ``(length,)``."""
     codes = np.arange(1 << (form.length - 1))
     edges = 2 * ndtr(codes * 2.0**-form.fraction) - 1
     mass = np.diff(edges, append=1.0)
@@ -179,10 +171,9 @@ def _normal(form: FixedPoint) -> tuple[np.ndarray, np.ndarray]:
 class Messages:
     """Messages ``(n, record_bytes)`` uint8 as a network wants them, a batch at a time: float32 ``(rows, bits)``.
 
-    Of ``inputs`` "bits" it gets each bit as it arrived, 0 or 1 (LATENT, III-A9). Of "means" it gets the mean of what that
-    adds to its value, given how it arrived: Bayes's rule, with the channel known and z-scores taken for standard normal, on
-    each record by itself. Of randomised records the norm is then ``NORM``, in the quadratic mean. ``randomised`` says
-    whether coins were tossed.
+    Of ``inputs`` "bits" it gets each bit as it arrived (LATENT, III-A9). Of "means" it gets the mean of what that adds to
+    its value, by Bayes's rule, with the channel known and z-scores taken for standard normal; of randomised records the norm
+    is then ``NORM``, in the quadratic mean. ``randomised`` says whether coins were tossed.
     """
 
     def __init__(
@@ -198,13 +189,11 @@ class Messages:
         information = np.square(share * (1 - share) * (p - q)) / np.maximum(arrived * (1 - arrived), 1e-300)
         unit = NORM / math.sqrt(max(float(np.square(size) @ information), 1e-300))
         if not randomised:
-            p, q = np.ones_like(p), np.zeros_like(q)
-            arrived = share
+            p, arrived = np.ones_like(p), share
         ones = share * p / np.maximum(arrived, 1e-300)
         zeros = share * (1 - p) / np.maximum(1 - arrived, 1e-300)
-        self._low, self._high = (
-            torch.from_numpy((unit * size * (part - share)).astype("f4")) for part in (zeros, ones)
-        )
+        table = (unit * size * (np.stack([zeros, ones]) - share)).astype("f4")
+        self._low, self._high = torch.from_numpy(table)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -224,15 +213,12 @@ class Messages:
 VERSION = 1  # part of every id; raised when the same settings give other messages
 ROWS = 500  # records at a time
 MIN_DEVIATION = 1e-3  # of a feature, over the largest: nothing is blown up more than that
+PUBLIC_LABELS = "labels are sent as they are: declared public, and not counted"
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """Scheme by which a record becomes a message.
-
-    Attributes:
-        mean, deviation: of each feature over public records, ``(features,)`` float32.
-    """
+    """Scheme by which a record becomes a message; ``mean`` and ``deviation`` of public records, ``(features,)`` float32."""
 
     feature_map: FeatureMap
     mean: np.ndarray
@@ -258,42 +244,29 @@ class Scheme:
     @property
     def notes(self) -> list[str]:
         """What a reader should know of any message."""
-        return (
-            ["labels are sent as they are: declared public, and not counted"] if self.answer.labels_are_public else []
-        )
+        return [PUBLIC_LABELS] if self.answer.labels_are_public else []
 
     def scores(self, x: np.ndarray) -> np.ndarray:
         """z-scores of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, row by row."""
-        blocks = [self.feature_map(rows).numpy() for rows in in_blocks(x)]
-        return (np.concatenate(blocks) - self.mean) / self.deviation
+        return (self.feature_map(x).numpy() - self.mean) / self.deviation
 
     def messages(
-        self, x: np.ndarray, y: np.ndarray, source: RandomSource, step: Step | None = None, augment: int = 0
+        self, x: np.ndarray, y: np.ndarray, source: RandomSource, step: Step = lambda *_: None, augment: int = 0
     ) -> Iterator[np.ndarray]:
         """Yield the messages of records as stored, some at a time: of each, and of ``augment`` varied images of it."""
-        done = 0
-        for rows, labels in zip(in_blocks(x), in_blocks(y), strict=True):
+        for start in range(0, len(x), ROWS):
+            rows, labels = x[start : start + ROWS], y[start : start + ROWS]
             yield self.answer.randomise(self.scores(rows), labels, source)
             for _ in range(augment):
                 yield self.answer.randomise(self.scores(varied(rows, source)), labels, source)
-            done += len(rows)
-            if step is not None:
-                step(done)
-
-
-def in_blocks(values: np.ndarray) -> list[np.ndarray]:
-    """Return ``ROWS`` rows at a time."""
-    return [values[start : start + ROWS] for start in range(0, len(values), ROWS)]
+            step(start + len(rows))
 
 
 SHIFT, TURN = 0.1, math.radians(10)  # at most, of a side, and either way (LATENT, IV-A3)
 
 
 def varied(x: np.ndarray, source: RandomSource) -> np.ndarray:
-    """Return images as stored, ``(n, height, width[, colours])``, each moved, turned and perhaps mirrored: float32.
-
-    Each by itself, by uniform numbers from ``source``. What comes in at the edges repeats them.
-    """
+    """Return images as stored, ``(n, height, width[, colours])``, each moved, turned and perhaps mirrored by ``source``."""
     down, across, turn, mirror = torch.from_numpy(2 * uniform(source, 4 * len(x)) - 1).float().view(4, -1)
     sine, cosine, mirror = (TURN * turn).sin(), (TURN * turn).cos(), mirror.sign()
     places = [mirror * cosine, -sine, 2 * SHIFT * across, mirror * sine, cosine, 2 * SHIFT * down]  # sides are 2 long
@@ -305,20 +278,19 @@ def varied(x: np.ndarray, source: RandomSource) -> np.ndarray:
 
 def channel_statistics(plain: FeatureMap, x: np.ndarray) -> ChannelStatistics:
     """Return means and deviations of the channels of a map that has no statistics yet, over public records."""
-    blocks = (plain.transformed(x[start : start + MAPPED]) for start in range(0, len(x), MAPPED))
+    blocks = map(plain.transformed, pieces(x, MAPPED))
     mean, deviation = _mean_and_deviation(values.transpose(0, 1).flatten(1).T for values in blocks)
     return ChannelStatistics(mean.float(), deviation.float())
 
 
 def public_statistics(feature_map: FeatureMap, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and deviation of each feature over public records; no deviation is left near zero."""
-    mean, deviation = _mean_and_deviation(map(feature_map, in_blocks(x)))
+    mean, deviation = _mean_and_deviation(map(feature_map, pieces(x, ROWS)))
     least = max(MIN_DEVIATION * float(deviation.max()), 1e-12)
     return mean.float().numpy(), deviation.clamp_min(least).float().numpy()
 
 
 def _mean_and_deviation(blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of each column over blocks of rows, in float64."""
     parts = [(values.sum(0), values.square().sum(0), len(values)) for values in map(Tensor.double, blocks)]
     total, squares, count = (sum(column) for column in zip(*parts, strict=True))
     mean = total / count

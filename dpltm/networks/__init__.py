@@ -1,22 +1,22 @@
 """Networks by name.
 
 A new kind is one ``NetworkKind``, and one line in ``KINDS`` (``dpltm.networks.kind``). A network of the user's own is an
-``OwnNetwork`` (``dpltm.networks.own_network``): both are a ``Network``. Nothing here imports torch but ``build``.
+``OwnNetwork`` (``dpltm.networks.own_network``): both are a ``Network``. Nothing here imports torch before one is made.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError, did_you_mean
 from dpltm.gone import instead
 from dpltm.networks.kind import KINDS as KINDS
-from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH, PROJECTION, TANH, Inputs, NetworkKind, NetworkName
+from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH, PROJECTION, TANH, Inputs, NetworkKind, NetworkName, Shapes
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.records.input_parts import differences
 from dpltm.registry import Deferred
@@ -40,6 +40,7 @@ NAMES_CODE = re.compile(r"(?P<place>(?:.*/)?[^:]+\.py|[A-Za-z_]\w*(?:\.\w+)*):(?
 """Form of a name of code: ``FILE.py:NAME`` or ``package.module:NAME``."""
 
 _make = Deferred("dpltm.networks.layers:make")
+_shapes_of = Deferred("dpltm.networks.layers:shapes_of")
 _mask = Deferred("dpltm.networks.masks:Mask")
 _own_network = Deferred("dpltm.networks.own_network:for_records")
 
@@ -57,41 +58,25 @@ class Network:
         text: its name, or where its code came from.
         features: input size of one flattened record.
         classes: number of them; 0 where labels are no class numbers.
+        record_shape: of one record, as far as the network knows it.
+        tables: sizes of the tables that inputs are positions in, one for all or one each; empty for quantities.
+        labels: those that are no class numbers; None of class numbers.
+        parts: what stands side by side in a record, and reaches the module by name or place; empty of one array.
+        parameter_shapes: in order.
+        prunable: names of the weights that criteria prune, in order.
+        lineage: of its starting weights; empty where they depend on no private records.
     """
 
     text: str
     features: int
     classes: int
-
-    @property
-    def labels(self) -> LabelForm | None:
-        """Labels that are no class numbers; None of class numbers."""
-        return None
-
-    @property
-    def tables(self) -> tuple[int, ...]:
-        """Sizes of the tables that inputs are positions in, one for all or one each; empty for quantities."""
-        raise NotImplementedError
-
-    @property
-    def parts(self) -> Parts:
-        """What stands side by side in a record, and reaches the module by name or place; empty of one array."""
-        return ()
-
-    @property
-    def record_shape(self) -> tuple[int, ...]:
-        """Shape of one record, as far as the network knows it."""
-        raise NotImplementedError
-
-    @property
-    def prunable(self) -> tuple[str, ...]:
-        """Names of the weights that criteria prune, in order."""
-        raise NotImplementedError
-
-    @property
-    def takes_persons(self) -> bool:
-        """Whether the records of a person, ``(..., features)``, go through it side by side."""
-        return False
+    record_shape: tuple[int, ...] = field(default=(), compare=False)
+    tables: tuple[int, ...] = field(default=(), compare=False)
+    labels: LabelForm | None = None
+    parts: Parts = ()
+    parameter_shapes: Shapes = field(default_factory=dict, compare=False)
+    prunable: tuple[str, ...] = field(default=(), compare=False)
+    lineage: Lineage = NO_LINEAGE
 
     @property
     def identity(self) -> str:
@@ -109,18 +94,13 @@ class Network:
         return None
 
     @property
-    def lineage(self) -> Lineage:
-        """Of its starting weights; empty where they depend on no private records."""
-        return NO_LINEAGE
-
-    @property
     def parameters(self) -> int:
         """Number of coordinates of all parameters."""
-        return sum(math.prod(shape) for shape in self.shapes().values())
+        return sum(math.prod(shape) for shape in self.parameter_shapes.values())
 
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Name and shape of every parameter, in order."""
-        raise NotImplementedError
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every parameter, in order: ``fc1.weight (out, in)``, ``fc1.bias (out,)``, ..."""
+        return dict(self.parameter_shapes)
 
     def mask(self, tensors: Mapping[str, Tensor]) -> Mask:
         """Return a mask over all parameters."""
@@ -136,10 +116,10 @@ class Network:
 
 @dataclass(frozen=True)
 class ModelSpec(Network):
-    """A network of a kind by name, fully determined.
+    """A network of a kind by name, which ``text``, ``features`` and ``classes`` determine.
 
-    Its ``text`` is the name, e.g. ``mlp:300,100``, ``mlp-tanh:300,100`` or ``cnn:28x28x1`` (see ``resolve``); ``mlp`` alone
-    is a linear classifier, ``mlp:project64,300,100`` has a projection in front, ``cnn:28x28x1:7,20,15`` other widths.
+    The name is such as ``mlp:300,100``, ``mlp-tanh:300,100`` or ``cnn:28x28x1`` (see ``resolve``); ``mlp`` alone is a linear
+    classifier, ``mlp:project64,300,100`` has a projection in front, which is never pruned.
     """
 
     def __post_init__(self) -> None:
@@ -149,8 +129,14 @@ class ModelSpec(Network):
         for what, size, most in (("features", self.features, MAX_FEATURES), ("classes", self.classes, MAX_WIDTH)):
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= most:
                 raise InputError(f"model {self.text:.80}: {what} {size!r:.40} is not between 1 and {most}")
-        if (size := math.prod(self.record_shape)) != self.features:
+        record_shape = name.record_shape(self.features)
+        if (size := math.prod(record_shape)) != self.features:
             raise InputError(f"`model`: {self.text}: such {name.inputs} have {size} features, not {self.features}")
+        shapes = _shapes_of(name, self.features, self.classes)
+        prunable = (key for key, shape in shapes.items() if len(shape) >= 2 and not key.startswith(f"{PROJECTION}."))
+        vars(self).update(
+            record_shape=record_shape, tables=name.tables, parameter_shapes=shapes, prunable=tuple(prunable)
+        )
         if self.parameters > MAX_WEIGHTS:
             raise InputError(f"`model`: {self.text} has {self.parameters:,} weights; take at most {MAX_WEIGHTS:,}")
 
@@ -158,53 +144,17 @@ class ModelSpec(Network):
     def name(self) -> NetworkName:
         return _kind(self.text).read(self.text)
 
-    @property
-    def prunable(self) -> tuple[str, ...]:
-        """Weights of two and more dimensions; a projection in front is never pruned."""
-        weights = (name for name, shape in self.shapes().items() if len(shape) >= 2)
-        return tuple(name for name in weights if not name.startswith(f"{PROJECTION}."))
-
-    @property
-    def takes_persons(self) -> bool:
-        return "vectors" in self.name.kind.inputs
-
-    @property
-    def tables(self) -> tuple[int, ...]:
-        return self.name.tables
-
-    @property
-    def record_shape(self) -> tuple[int, ...]:
-        """Shape of one record, as far as the network knows it: that of an image, or else flat."""
-        return self.name.record_shape(self.features)
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every parameter, in order: ``fc1.weight (out, in)``, ``fc1.bias (out,)``, ..."""
-        return dict(self._shapes)
-
-    @cached_property
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        return self.name.shapes(self.features, self.classes)
-
     def build(self, seed: int | None) -> nn.Module:
         """See :func:`build`."""
-        return _make(self.name.layers(self.features, self.classes), self.name.tanh, seed)
+        return _make(self.name, self.features, self.classes, seed)
 
 
-def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
-    """The network of the same layers as ``spec`` with these parameters, which differ in widths alone."""
-    name, before = spec.name, spec.shapes()
-    widths = list[int]()
-    for place, width in enumerate(name.widths):  # that of the sizes that grow with it
-        wider = replace(name, explicit=(*name.widths[:place], width + 1, *name.widths[place + 1 :]))
-        sizes = (
-            shapes[parameter][axis]
-            for parameter, shape in wider.shapes(spec.features, spec.classes).items()
-            for axis, size in enumerate(shape)
-            if size == before[parameter][axis] + 1
-        )
-        widths.append(next(sizes))
-    usual = not name.projected and tuple(widths) == name.kind.usual(name.sizes)
-    return replace(spec, text=str(replace(name, explicit=None if usual else tuple(widths))))
+def resized(spec: ModelSpec, units: Sequence[int]) -> ModelSpec:
+    """The network of the same layers as ``spec``, of which the last ones before the classifier have so many ``units``."""
+    name = spec.name
+    widths = (*name.widths[: len(name.widths) - len(units)], *units)
+    usual = not name.projected and widths == name.kind.usual(name.sizes)
+    return replace(spec, text=str(replace(name, explicit=None if usual else widths)))
 
 
 def for_tables(tables: tuple[int, ...]) -> tuple[str, ...]:
@@ -255,12 +205,9 @@ def _kind(text: str) -> NetworkKind:
     if (reason := instead(f"--model {name}")) is not None:
         raise InputError(f"`model` {name}{reason}")
     if name not in KINDS:
-        usages = ", ".join(kind.usage or kind.name for kind in KINDS.values())
-        raise InputError(f"`model`: unknown network {text!r:.80}; known: {usages}{did_you_mean(name, KINDS)}")
-    kind = KINDS[name]
-    if kind.no_tanh is not None and text.partition(":")[0] != name:
-        raise InputError(f"`model`: {text!r:.80}: {kind.no_tanh}; leave {TANH} out")
-    return kind
+        known = network_metavar().replace("|", ", ")
+        raise InputError(f"`model`: unknown network {text!r:.80}; known: {known}{did_you_mean(name, KINDS)}")
+    return KINDS[name]
 
 
 def build(spec: Network, seed: int | None = None) -> nn.Module:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from dpltm.networks import ModelSpec, build, renamed
+from dpltm.networks import ModelSpec, build, resized
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import put
 
@@ -62,7 +62,7 @@ def compact(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask) -> Compac
             weight = used.reshape(len(weight), -1, *weight.shape[2:])
         places |= {f"{name}.weight": weight, f"{name}.bias": places[f"{name}.bias"][kept_units[name]]}
         before = name
-    smaller = renamed(spec, {name: tuple(at.shape) for name, at in places.items()})
+    smaller = resized(spec, [int(kept_units[name].sum()) for name, _ in layers[:-1]])
     compacted = build(smaller)
     put(compacted, {name: weights[name].flatten()[at].float() for name, at in places.items()})
     new_mask = Mask({name: live[name].flatten()[at] for name, at in places.items()})
@@ -70,5 +70,5 @@ def compact(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask) -> Compac
 
 
 def _by_input(weight: Tensor, units: int) -> Tensor:
-    """A layer's weight, or its mask, by the units of the layer before it, ``(outputs, units, inputs of each)``."""
+    """By the units of the layer before it, ``(outputs, units, inputs of each)``."""
     return weight.reshape(len(weight), units, -1)

@@ -216,8 +216,7 @@ def skill(
 ) -> Skill | None:
     """Return how good a network is at telling classes, which have names; None if its outputs do not, or are not finite.
 
-    Args:
-        x, y: records that are not protected. Others as :func:`skill_of`.
+    The records are not protected. Other arguments as of :func:`skill_of`.
     """
     values = torch.cat([chunk.cpu() for chunk in outputs(model, x, alike=False)])
     return skill_of(values.numpy(), y.cpu().numpy(), names, metric, groups)

@@ -1,9 +1,11 @@
-"""Networks made from the layers that a kind names, and layers that torch has no module for."""
+"""The layers of each kind of networks, some of which torch has no module for; and layers that no network may have."""
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +13,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from dpltm.errors import InputError
 from dpltm.networks.full_precision import seeded
-from dpltm.networks.kind import LayerSpec
+from dpltm.networks.kind import PROJECTION, Layers, NetworkName
 
 
 class Images(nn.Module):
@@ -66,35 +68,120 @@ class Last(nn.Module):
         return x[0][:, -1]
 
 
-def shapes_of(layers: Iterable[LayerSpec]) -> dict[str, tuple[int, ...]]:
-    """Return name and shape of every parameter of these layers, in order, without memory for any."""
+def linear(widths: Sequence[int]) -> Layers:
+    """Linear layers ``fc1``, ``fc2``, ... with ReLU between them: ``widths`` are theirs, inputs first."""
+    layers: Layers = []
+    for number, (inputs, outputs) in enumerate(pairwise(widths), start=1):
+        layers += [(f"fc{number}", nn.Linear(inputs, outputs)), (f"relu{number}", nn.ReLU())]
+    return layers[:-1]
+
+
+def mlp(name: NetworkName, features: int, classes: int) -> Layers:
+    """Linear layers; ``project64`` is one with 64 outputs in front, and no activation behind it: what is behind does not
+    depend on the width of the records, and moves to other ones with a new layer in front (DPLTM, section 4.5)."""
+    if name.projected:
+        return [(PROJECTION, nn.Linear(features, name.widths[0])), *linear((*name.widths, classes))]
+    return linear((features, *name.widths, classes))
+
+
+def _check_side(name: NetworkName, least: int) -> None:
+    if min(name.sizes[:2]) < least:
+        raise InputError(f"`model`: {name}: images must be at least {least} x {least}")
+
+
+def cnn(name: NetworkName, _features: int, classes: int) -> Layers:
+    """The MNIST network of DP papers (Bu, Dong, Long, Su 2020, after the TensorFlow Privacy tutorial): filters of 8 x 8 with
+    stride 2 and of 4 x 4 with stride 2, each with a 2 x 2 maximum of stride 1, then units: 26,010 parameters as usual."""
+    (height, width, channels), (first, second, units) = name.sizes, name.widths
+    _check_side(name, 14)
+    pixels = math.prod(((side - 2) // 2 - 4) // 2 for side in (height, width))
+    return [
+        ("image", Images(height, width, channels)),
+        ("conv1", nn.Conv2d(channels, first, 8, stride=2, padding=3)),
+        ("relu1", nn.ReLU()),
+        ("pool1", nn.MaxPool2d(2, stride=1)),
+        ("conv2", nn.Conv2d(first, second, 4, stride=2)),
+        ("relu2", nn.ReLU()),
+        ("pool2", nn.MaxPool2d(2, stride=1)),
+        ("flat", nn.Flatten()),
+        ("fc1", nn.Linear(second * pixels, units)),
+        ("relu3", nn.ReLU()),
+        ("fc2", nn.Linear(units, classes)),
+    ]
+
+
+def latent(name: NetworkName, _features: int, classes: int) -> Layers:
+    """Those of LATENT (Arachchige et al. 2019), after keras's examples and without dropout: one block, or two, of two layers
+    of filters of 3 x 3, of two the first of each padded, and a 2 x 2 maximum; then units."""
+    (height, width, channels), (*filters, units) = name.sizes, name.widths
+    blocks = len(filters) // 2
+    _check_side(name, 6 if blocks == 1 else 10)
+    pixels = math.prod((side - 4) // 2 if blocks == 1 else ((side - 2) // 2 - 2) // 2 for side in (height, width))
+    layers: Layers = [("image", Images(height, width, channels))]
+    for number, (before, after) in enumerate(pairwise((channels, *filters)), start=1):
+        padding = number % 2 if blocks == 2 else 0
+        layers += [(f"conv{number}", nn.Conv2d(before, after, 3, padding=padding)), (f"relu{number}", nn.ReLU())]
+        if number % 2 == 0:
+            layers.append((f"pool{number // 2}", nn.MaxPool2d(2, stride=2)))
+    return [
+        *layers,
+        ("flat", nn.Flatten()),
+        ("fc1", nn.Linear(filters[-1] * pixels, units)),
+        (f"relu{len(filters) + 1}", nn.ReLU()),
+        ("fc2", nn.Linear(units, classes)),
+    ]
+
+
+def embed(name: NetworkName, _features: int, classes: int) -> Layers:
+    """The network for film reviews of Bu, Dong, Long, Su (2020): vectors of words, their mean over all positions, units.
+
+    The vector of padding stays zero; in the paper it is trained as one more word, which ``embed-pad`` does: most of a
+    record's gradient, and of the norm that clipping leaves, then goes to padding."""
+    (words,), widths = name.sizes, name.widths
+    vectors = table if name.kind.name == "embed-pad" else Vectors
+    return [
+        ("words", Positions(words)),
+        ("table", vectors(words, widths[0])),
+        ("mean", Mean()),
+        *linear((*widths, classes)),
+    ]
+
+
+def recurrent(name: NetworkName, _features: int, classes: int) -> Layers:
+    """One recurrent layer of vectors, such as an image's rows, or of words looked up in a table; its last state is
+    classified."""
+    units = name.widths[-1]
+    front: Layers
+    if name.inputs == "sequences":
+        inputs, front = name.sizes[1], [("steps", nn.Unflatten(1, name.sizes))]
+    else:
+        (words,), inputs = name.sizes, name.widths[0]
+        front = [("words", Positions(words)), ("table", table(words, inputs))]
+    layer = getattr(nn, name.kind.name.upper())(inputs, units, batch_first=True)
+    return [*front, ("recurrent", layer), ("last", Last()), ("fc1", nn.Linear(units, classes))]
+
+
+def shapes_of(name: NetworkName, features: int, classes: int) -> dict[str, tuple[int, ...]]:
+    """Return name and shape of every parameter of a network, in order, without memory for any."""
     with torch.device("meta"):
-        modules = [(layer.name, _class(layer)(*layer.arguments, **layer.options)) for layer in layers]
-    parameters = ((name, module.named_parameters()) for name, module in modules)
-    return {f"{name}.{part}": tuple(value.shape) for name, parts in parameters for part, value in parts}
+        model = nn.Sequential(OrderedDict(name.kind.layers(name, features, classes)))
+    return {part: tuple(value.shape) for part, value in model.named_parameters()}
 
 
-def make(layers: Iterable[LayerSpec], tanh: bool, seed: int | None) -> nn.Sequential:
-    """Make the network of these layers: Glorot normal weights from ``seed``; None for any weights."""
+def make(name: NetworkName, features: int, classes: int, seed: int | None) -> nn.Sequential:
+    """Make a network: Glorot normal weights from ``seed``; None for any weights."""
     # torch initialises what it makes, from its global state; skip_init would not, but imports for half a second
     with seeded(0):
-        modules = OrderedDict((layer.name, _class(layer)(*layer.arguments, **layer.options)) for layer in layers)
-    if tanh:
-        modules = OrderedDict(
-            (name.replace("relu", "tanh"), nn.Tanh() if isinstance(module, nn.ReLU) else module)
-            for name, module in modules.items()
-        )
-    model = nn.Sequential(modules)
+        layers = name.kind.layers(name, features, classes)
+    if name.tanh:
+        layers = [
+            (part.replace("relu", "tanh"), nn.Tanh() if isinstance(module, nn.ReLU) else module)
+            for part, module in layers
+        ]
+    model = nn.Sequential(OrderedDict(layers))
     if seed is not None:
         _initialise(model, torch.Generator().manual_seed(seed))
     return model
-
-
-def _class(layer: LayerSpec) -> Callable[..., nn.Module]:
-    if not isinstance(layer.module, str):
-        return layer.module
-    module_class: type[nn.Module] = globals().get(layer.module) or getattr(nn, layer.module)
-    return module_class
 
 
 def _initialise(model: nn.Module, generator: torch.Generator) -> None:

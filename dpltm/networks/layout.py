@@ -23,7 +23,7 @@ from dpltm.networks import MAX_NAME_LENGTH, MAX_WEIGHTS, Network
 from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH
 from dpltm.networks.state import OF_PYTORCH, content_id, persistent_buffers
 from dpltm.records.input_parts import DTYPES as PART_DTYPES
-from dpltm.records.input_parts import MAX_WORDS, InputPart, Parts
+from dpltm.records.input_parts import MAX_WORDS, InputPart
 from dpltm.records.split import LabelForm
 
 T = TypeVar("T")
@@ -65,31 +65,19 @@ class Layout(Network):
     """A network of the user's own as artifacts state it: no code, and no weights.
 
     Attributes:
-        labels: those that are no class numbers, of which ``classes`` is 0; None of class numbers.
-        parts: what stands side by side in a record; empty where that is one array.
         form: how a record reaches the module.
-        parameter_shapes, buffers: of the module, in order.
+        buffers: of the module, in order.
         frozen: names of the parameters that are not trained.
-        prunable: names of those that may be pruned.
         outputs: on the made-up records, ``(8, k)`` float32, at the weights that the artifact holds.
         source_sha256: of the file of the code, as it was.
     """
 
-    record_shape: tuple[int, ...] = ()
-    tables: tuple[int, ...] = ()
-    labels: LabelForm | None = None
-    parts: Parts = ()
     form: Form = "stored"
-    parameter_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     buffers: Mapping[str, Buffer] = field(default_factory=dict)
     frozen: tuple[str, ...] = ()
-    prunable: tuple[str, ...] = ()
     outputs: Tensor | None = None
     start_provenance: StartProvenance = "data-free"
     source_sha256: str | None = None
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return dict(self.parameter_shapes)
 
     def no_code(self, label: str) -> InputError:
         """Return what is raised where its code is needed; ``label`` says whose network it is."""
@@ -123,13 +111,11 @@ class Layout(Network):
 
     @classmethod
     def from_json(cls, where: str, document: Mapping[str, Any], body: Any) -> Self:
-        """Return the network, without code and outputs, that ``document`` states; ArtifactError if it is none.
-
-        Args:
-            where: what messages call the document, which holds ``model``, ``features`` and ``classes``.
-            body: the result of ``to_json``.
-        """
+        """Return the network, without code and outputs, that ``document`` (called ``where``) states by ``model``,
+        ``features`` and ``classes``, and ``body``, a result of ``to_json``; ArtifactError if it is none."""
         try:
+            size, digest = body["outputs"]
+            records, width = _shape(size)
             layout = cls(
                 text=_name(document["model"]),
                 features=_count(document["features"], MAX_FEATURES),
@@ -143,12 +129,12 @@ class Layout(Network):
                 buffers=_by_name(_buffer, body["buffers"]),
                 frozen=tuple(map(_name, body["frozen"])),
                 prunable=tuple(map(_name, body["prunable"])),
-                outputs=_outputs(*body["outputs"]),
+                outputs=torch.zeros(_need(records, records == RECORDS), _count(width, MOST_OUTPUTS)),
                 start_provenance=_among(get_args(StartProvenance), body["start_provenance"]),
                 source_sha256=None if body["source_sha256"] is None else _digest(body["source_sha256"]),
             )
             layout.check("the network")
-            _need(body, layout.to_json().keys() == body.keys())
+            _need(_digest(digest), layout.to_json().keys() == body.keys())
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             why = str(error) if isinstance(error, InputError) else "not the layout of a network"
             raise ArtifactError(f"{where}: own: {why}") from None
@@ -187,7 +173,7 @@ class Layout(Network):
             if wrong:
                 raise InputError(f"{where} has {what}")
         with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError):
-            if list(dict(holder_of(self, "meta").named_parameters())) == list(shapes):
+            if list(dict(Holder(self, "meta").named_parameters())) == list(shapes):
                 return
         raise InputError(f"{where} has names of parameters that no module has, or in an order that none has")
 
@@ -231,47 +217,39 @@ def _part(name: Any, shape: Any, words: Any, dtype: Any, padded: Any) -> InputPa
     return InputPart(_name(name), _shape(shape), _count(words, MAX_WORDS, 0), _among(PART_DTYPES, dtype))
 
 
-def _outputs(size: Any, digest: Any) -> Tensor:
-    _digest(digest)
-    records, width = _shape(size)
-    return torch.zeros(_need(records, records == RECORDS), _count(width, MOST_OUTPUTS))
-
-
 def _by_name(read: Callable[..., T], rows: Any) -> dict[str, T]:
     values = {_name(name): read(*facts) for name, *facts in rows}
     return _need(values, len(values) == len(rows))
 
 
 class Holder(nn.Module):
-    """Parameters and buffers of a network whose code is not at hand, by their names."""
+    """Parameters and buffers of a network whose code is not at hand, zeros by their names; KeyError and the like for names
+    that no module has."""
 
     layout: Layout
+
+    def __init__(self, layout: Layout, device: str = "cpu") -> None:
+        super().__init__()
+        for name, shape in layout.parameter_shapes.items():
+            value = nn.Parameter(torch.zeros(shape, device=device), requires_grad=name not in layout.frozen)
+            module, last = self._place(name)
+            module.register_parameter(last, value)
+        for name, buffer in layout.buffers.items():
+            module, last = self._place(name)
+            module.register_buffer(last, torch.zeros(buffer.shape, dtype=getattr(torch, buffer.dtype), device=device))
+        vars(self)["layout"] = layout  # whatever a layer is called
+
+    def _place(self, name: str) -> tuple[nn.Module, str]:
+        module: nn.Module = self
+        *places, last = name.split(".")
+        for part in places:
+            if not part or part in OF_PYTORCH:
+                raise KeyError(part)
+            if part not in module._modules:
+                setattr(module, part, nn.Module())  # ``add_module`` refuses names of methods, such as half
+            module = cast(nn.Module, module._modules[part])
+        return module, last
 
     def forward(self, x: Tensor) -> Tensor:
         del x
         raise self.layout.no_code("this network")
-
-
-def holder_of(layout: Layout, device: str = "cpu") -> Holder:
-    """Return a module with the parameters and buffers of a layout, zeros; KeyError and the like for names that none has."""
-    holder = Holder()
-    for name, shape in layout.parameter_shapes.items():
-        place, _, last = name.rpartition(".")
-        value = nn.Parameter(torch.zeros(shape, device=device), requires_grad=name not in layout.frozen)
-        _module_at(holder, place).register_parameter(last, value)
-    for name, buffer in layout.buffers.items():
-        place, _, last = name.rpartition(".")
-        zeros = torch.zeros(buffer.shape, dtype=getattr(torch, buffer.dtype), device=device)
-        _module_at(holder, place).register_buffer(last, zeros)
-    object.__setattr__(holder, "layout", layout)
-    return holder
-
-
-def _module_at(module: nn.Module, place: str) -> nn.Module:
-    for part in place.split(".") if place else ():
-        if not part or part in OF_PYTORCH:
-            raise KeyError(part)
-        if part not in module._modules:
-            setattr(module, part, nn.Module())  # ``add_module`` refuses names of methods, such as half
-        module = cast(nn.Module, module._modules[part])
-    return module

@@ -94,12 +94,8 @@ class OwnModel:
         return {name: value.detach().to("cpu", other.dtype, copy=True) for name, value, other in both}
 
     def provenance(self, module: nn.Module, again: Callable[[], nn.Module], has_start: bool) -> StartProvenance:
-        """Return what the starting weights depend on; InputError where nobody said so and they are no random draw.
-
-        Args:
-            again: makes the module under another seed.
-            has_start: whether weights take the place of the module's.
-        """
+        """Return what the starting weights depend on; InputError where nobody said so and they are no random draw. ``again``
+        makes the module under another seed; with ``has_start``, weights take the place of the module's."""
         declared = self.start_provenance
         handed_in = has_start or isinstance(self.code, nn.Module)
         if declared not in (None, "data-free", "public") or (declared and self.start_lineage is not None):
@@ -140,11 +136,7 @@ SETTINGS = tuple(item.name for item in fields(OwnModel) if item.name not in ("co
 
 
 def own_model(code: Any, **settings: Any) -> OwnModel:
-    """Return a module, class or factory as a network of the user's own; ``settings`` are fields of ``OwnModel``.
-
-    Raises:
-        InputError: it is none of them.
-    """
+    """Return a module, class or factory as a network of the user's own; ``settings`` are fields of ``OwnModel``."""
     if not isinstance(code, (nn.Module, str)) and not callable(code):
         raise InputError("model", code, "the name of a network, a torch.nn.Module, its class, or a factory of one")
     text, digest = settings.pop("text", None), settings.pop("source_sha256", None)
@@ -178,8 +170,8 @@ def _patterns(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _described(code: Any) -> tuple[str, str | None]:
-    """Return where code came from, as text, and the SHA-256 of its file, but of those of torch."""
-    code_named = type(plain(code)) if isinstance(code, nn.Module) else code
+    """Where code came from, as text, and the SHA-256 of its file, but of those of torch."""
+    code_named = class_of(code) if isinstance(code, nn.Module) else code
     module = getattr(code_named, "__module__", None) or "?"
     name = getattr(code_named, "__qualname__", type(code_named).__name__)
     text = f"{module}:{name}"
@@ -244,14 +236,9 @@ def check_module(module: nn.Module, text: str) -> None:
             raise InputError(f"{where}: buffer {name} is of {buffer.dtype}; take one of {', '.join(DTYPES)}")
 
 
-def plain(module: nn.Module) -> nn.Module:
-    """A module as the user's class makes it, of one that was built here."""
-    base = getattr(type(module), "_dpltm_plain", None)
-    if base is None:
-        return module
-    plain = copy.copy(module)
-    plain.__class__ = base
-    return plain
+def class_of(module: nn.Module) -> type[nn.Module]:
+    """The class of a module as the user's code has it, also of one that was built here."""
+    return getattr(type(module), "_dpltm_plain", type(module))
 
 
 def copied(module: nn.Module, text: str) -> nn.Module:
@@ -261,7 +248,7 @@ def copied(module: nn.Module, text: str) -> nn.Module:
         copied = copy.deepcopy(module)
     except Exception as error:  # of whatever the module holds
         raise InputError(f"`model`: {text} cannot be copied: {first_line(error)}") from error
-    copied.__class__ = type(plain(module))
+    copied.__class__ = class_of(module)
     for value in copied.parameters():
         value.grad = None
     return copied.cpu() if len({value.device for value in copied.parameters()}) == 1 else copied
@@ -289,12 +276,8 @@ def loaded_code(parts: Iterable[object]) -> dict[str, str]:
     """Return the SHA-256 (hex) of every module imported so far that counts, under ``code of NAME``.
 
     A resume must find the code of a release again: what would change a sum while its noise stays the same. Everything that
-    is imported and no installed library counts, wherever it lies: the file of a network, its helpers, packages that are
-    installed as links. So do modules, installed or not, of a package that has a part of the network. Other libraries count
-    by version: their modules are many, and which of them are imported depends on what else a process does.
-
-    Args:
-        parts: modules, classes and functions of a network; their packages count even where they are installed.
+    is imported and no installed library counts, wherever it lies, and modules, installed or not, of a package that has one
+    of the ``parts`` of the network. Other libraries count by version: which modules are imported depends on much else.
     """
     packages = {_home(part).partition(".")[0] for part in parts} - {*_OURS}
     libraries = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import math
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast, get_args
@@ -25,9 +25,9 @@ from dpltm.errors import CodeError, InputError, first_line
 from dpltm.networks import KINDS, Batch, ModelSpec, Network, check_kind_takes, kind_name, resolve
 from dpltm.networks.evaluation import OfValues, check_loss, scored_rows
 from dpltm.networks.full_precision import seeded
-from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Layout, StartProvenance, buffers_of, holder_of
+from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Holder, Layout, StartProvenance, buffers_of
 from dpltm.networks.masks import Mask
-from dpltm.networks.own import OwnModel, check_module, copied, loaded_code, own_model, plain, versions
+from dpltm.networks.own import OwnModel, check_module, class_of, copied, loaded_code, own_model, versions
 from dpltm.networks.state import evaluating, put, states_of, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
@@ -57,7 +57,6 @@ class OwnNetwork(Layout):
     """
 
     start: Mapping[str, Tensor] | None = None
-    lineage: Lineage = NO_LINEAGE
     own: OwnModel | None = None
     edited: bool = False
 
@@ -78,7 +77,7 @@ class OwnNetwork(Layout):
             model(self.made_up()).sum().backward()
         functions = [part for part in (self.loss, self.own.score, self.own.inputs, self.own.code) if callable(part)]
         modules = [module for part in (model, *functions) if isinstance(part, nn.Module) for module in part.modules()]
-        return loaded_code([*functions, *(type(plain(module)) for module in modules)])
+        return loaded_code([*functions, *map(class_of, modules)])
 
     @property
     def loss(self) -> Batch | None:
@@ -109,7 +108,7 @@ class OwnNetwork(Layout):
     def build(self, seed: int | None) -> nn.Module:
         """Build the network; see :func:`dpltm.networks.build`. Without code, a module that only holds weights."""
         if self.own is None:
-            return holder_of(self)
+            return Holder(self)
         module = self.new_module(seed)
         if self.start is not None:
             put(module, {**weights_of(module), **self.start})
@@ -145,10 +144,10 @@ class OwnNetwork(Layout):
             parts = (parts * sizes).floor()
         return parts.float()
 
-    def stored(self, x: Tensor) -> Sequence[Tensor]:
+    def stored(self, x: Tensor) -> list[Tensor]:
         """Return the parts of records ``(batch, features)``, each in its own shape."""
         if self.parts:
-            return pieces(x, self.parts)
+            return [values for _, values in _pieces(x, self.parts)]
         return [(x.long() if self.tables else x).unflatten(1, self.record_shape)]
 
     def tried(self) -> OwnNetwork:
@@ -163,14 +162,10 @@ class OwnNetwork(Layout):
         raise max(reversed(failures), key=lambda error: not isinstance(error, CodeError))  # rather where the code ran
 
     def with_code(self, model: OwnModel, values: Mapping[str, Tensor]) -> OwnNetwork:
-        """Return the same network with its code at hand.
+        """Return the same network with its code at hand; ``values`` are the weights that ``outputs`` are of.
 
-        Args:
-            values: the weights that ``outputs`` are of.
-
-        Raises:
-            InputError: the code is another network: other names, shapes or buffers, or other outputs for the same
-                weights; or settings that the network has already.
+        InputError for another network: other names, shapes or buffers, or other outputs for the same weights; and for
+        settings that the network has already.
         """
         for name in ("start", "freeze", "prunable", "start_provenance", "start_lineage"):
             if getattr(model, name) not in (None, (), ""):
@@ -194,12 +189,8 @@ class OwnNetwork(Layout):
 
 
 def for_records(model: OwnModel, dataset: Dataset) -> OwnNetwork:
-    """Return a network of the user's own for these records, tried out on made-up ones.
-
-    Raises:
-        InputError: a module that cannot be trained record by record, or whose outputs, loss or score are not what
-            they must be; patterns or starting weights that do not fit; weights that nobody declared.
-    """
+    """Return a network of the user's own for these records, tried out on made-up ones: whatever cannot be trained record by
+    record, does not fit, or was not declared is refused."""
     text, features = model.text, dataset.features
     if isinstance(model.code, str):
         check_kind_takes(text, dataset)
@@ -228,7 +219,7 @@ def for_records(model: OwnModel, dataset: Dataset) -> OwnNetwork:
 
 
 def _laid_out(draft: OwnNetwork, module: nn.Module) -> OwnNetwork:
-    """Return a network with the names and shapes of its module; InputError for one that dpltm cannot take."""
+    """The network with the names and shapes of its module, which is checked."""
     assert draft.own is not None
     check_module(module, draft.text)
     shapes = _shapes_of(module)
@@ -252,7 +243,7 @@ def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, w
 
 
 def _passed(network: OwnNetwork, model: nn.Module) -> Tensor:
-    """Return the outputs that are kept, ``(8, k)`` float32; InputError for a network that cannot be taken."""
+    """The outputs that are kept, ``(8, k)`` float32, of a network that passes every trial."""
     states, x, where = states_of(model), network.made_up(), f"`model`: {network.text}"
     outputs = _run(network, model, x)
     shape = tuple(outputs.shape)
@@ -303,7 +294,7 @@ def _check_apart(network: OwnNetwork, model: nn.Module, rows: int, fillings: Ten
 def _padded(
     network: OwnNetwork, model: nn.Module, x: Tensor, fillings: Tensor | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches of short records, and each with a long one among them; all parts are short together."""
+    """Batches of short records, and each with a long one among them; all parts are short together."""
     parts = network.stored(x)
     declared = trials.tokens_of(model)
     fills = [None] * len(parts) if fillings is None else network.stored(fillings)
@@ -359,7 +350,7 @@ def _varies(score: Batch, outputs: Tensor, labels: Tensor) -> bool:
 
 
 def _labels(network: OwnNetwork) -> Tensor:
-    """Labels of the made-up records; of whole numbers that are no classes 0 and 1, which are labels of anything."""
+    """Labels of the made-up records; where whole numbers are no classes 0 and 1, which are labels of anything."""
     form = network.labels
     if form is None:
         return torch.arange(RECORDS) % network.classes
@@ -457,17 +448,10 @@ def network_trained(
     *,
     lineage: Lineage = NO_LINEAGE,
 ) -> tuple[OwnNetwork, nn.Module]:
-    """Return the network of an instance that was trained elsewhere, for records as they are stored, and a copy of it.
+    """Return the network of an instance that was trained elsewhere, for records of a ``shape`` as they are stored, and its
+    copy. ``prunable`` are names of the weights that might have been pruned, None for all; others as of ``Network``.
 
-    Args:
-        shape: of a record.
-        tables: sizes of the tables that its values are positions in; empty where they are quantities.
-        labels: those that are no class numbers; None of class numbers.
-        prunable: names of the weights that might have been pruned; None for all of two and more dimensions.
-        lineage: of its starting weights.
-
-    Raises:
-        InputError: a module that artifacts cannot hold, or whose outputs are no classes.
+    InputError for a module that artifacts cannot hold, or whose outputs are no classes.
     """
     classes = 1 if labels is None else 0
     digest = model.source_sha256
@@ -528,7 +512,7 @@ def _shaped(network: OwnNetwork, x: Tensor) -> Any:
 
 
 def _adapted(module: nn.Module, network: OwnNetwork) -> nn.Module:
-    """Give a module a class of its own whose ``forward`` takes ``(batch, features)``; in place."""
+    """Give a module, in place, a class of its own whose ``forward`` takes ``(batch, features)``."""
     assert network.own is not None
     base = type(module)
     inputs = network.own.inputs
@@ -538,10 +522,9 @@ def _adapted(module: nn.Module, network: OwnNetwork) -> nn.Module:
         if inputs is not None:
             arguments = inputs(arguments)
         if isinstance(arguments, Mapping):
-            outputs = base.forward(self, **arguments)
-        else:
-            outputs = base.forward(self, *(arguments if isinstance(arguments, tuple) else (arguments,)))
-        return _logits(outputs, network.text)
+            return _logits(base.forward(self, **arguments), network.text)
+        arguments = arguments if isinstance(arguments, tuple) else (arguments,)
+        return _logits(base.forward(self, *arguments), network.text)
 
     adapted = types.new_class(base.__name__, (base,))
     adapted.forward = forward  # type: ignore[attr-defined]
@@ -567,16 +550,14 @@ def computed(module: nn.Module, x: Tensor, text: str, shaped: Tensor | Mapping[s
 
 
 def _logits(outputs: Any, text: str) -> Tensor:
-    logits = outputs if isinstance(outputs, Tensor) else getattr(outputs, "logits", None)
-    if isinstance(outputs, Mapping):
-        logits = outputs.get("logits")
+    logits = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
     if not isinstance(logits, Tensor):
         raise InputError(f"`model`: {text} gives a value of type {type(outputs).__name__}; give a tensor, or .logits")
     return logits
 
 
 def with_kind(network: Network, values: Mapping[str, Tensor]) -> Network:
-    """Return a network that was read with its code at hand, where that is a kind that dpltm knows; else itself."""
+    """Return a network that was read, with its code at hand where that is a kind that dpltm knows."""
     if isinstance(network, OwnNetwork) and kind_name(network.text) in KINDS:
         with contextlib.suppress(InputError):  # else it is another's, of the same name
             return network.with_code(own_model(network.text), values)
@@ -584,42 +565,34 @@ def with_kind(network: Network, values: Mapping[str, Tensor]) -> Network:
 
 
 def network_of(where: str, document: Mapping[str, Any]) -> Network:
-    """Return the network that a document of an artifact states, by ``model``, ``features``, ``classes`` and ``own``.
-
-    Raises:
-        InputError: there is no such kind.
-        ArtifactError: the layout of a network of the user's own is none.
-    """
+    """Return the network that a document of an artifact states, by ``model``, ``features``, ``classes`` and ``own``;
+    InputError for no such kind, ArtifactError for no layout."""
     if document.get("own") is None:
         return ModelSpec(document["model"], document["features"], document["classes"])
     return OwnNetwork.from_json(where, document, document["own"])
 
 
 def apart(x: Tensor, parts: Parts) -> dict[str, Tensor]:
-    """Return the parts of scaled records ``(batch, values)`` by name.
-
-    Returns:
-        Quantities as they are scaled, float32; whole numbers in the type that they were given in, for any values at all from
-        0 to ``words`` - 1.
-    """
-    return {part.name: _part(values, part) for part, values in zip(parts, pieces(x, parts), strict=True)}
+    """Return the parts of scaled records ``(batch, values)`` by name, as they reach a module."""
+    return {part.name: _unscaled(part, values) for part, values in _pieces(x, parts)}
 
 
-def pieces(x: Tensor, parts: Parts) -> tuple[Tensor, ...]:
-    """Return the values of each part in its shape, ``(batch, ...)``, scaled."""
-    return tuple(
-        values.unflatten(1, part.shape) if part.shape else values[:, 0]
+def _pieces(x: Tensor, parts: Parts) -> list[tuple[InputPart, Tensor]]:
+    """Each part, and its scaled values in its shape, ``(batch, ...)``."""
+    return [
+        (part, values.unflatten(1, part.shape) if part.shape else values[:, 0])
         for part, values in zip(parts, x.split([part.size for part in parts], 1), strict=True)
-    )
+    ]
 
 
-def _part(values: Tensor, part: InputPart) -> Tensor:
+def _unscaled(part: InputPart, values: Tensor) -> Tensor:
+    """Quantities as they are; whole numbers in the type that they were given in, from 0 to ``words`` - 1 for any values."""
     if not part.words:
         return values
     words = (values.double().nan_to_num() * (part.words - 1)).round().clamp(0, part.words - 1)
-    return words.to(_TYPES.get(part.dtype, torch.int64))
+    if part.dtype.startswith("float"):
+        return words.float()
+    return words.to(getattr(torch, part.dtype) if part.dtype in _NARROW else torch.int64)
 
 
-_TYPES = {name: getattr(torch, name) for name in ("bool", "uint8", "int8", "int16", "int32", "float32")}
-_TYPES |= {"float16": torch.float32, "float64": torch.float32}
-"""Types in which whole numbers reach a module; int64 for all others."""
+_NARROW = ("bool", "uint8", "int8", "int16", "int32")

@@ -1,8 +1,7 @@
-"""How good a network is on labelled records, beside what takes no skill: always saying the most frequent class.
+"""How good a network is on labelled records, beside what takes no skill: always saying the most frequent class, or the mean.
 
-All of it comes from outputs and labels of records that are not protected: none is private. Intervals cover 95 % and speak
-of this one network on other records of the same kind, which they take as independent. scikit-learn's metrics are the
-oracle of the tests, and not imported here: that takes a second.
+All of it comes from outputs and labels of records that are not protected. Intervals cover 95 % and speak of this one network
+on other records of the same kind, which they take as independent. (scikit-learn's metrics would take a second to import.)
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ QUANTILE = 1.959963984540054
 """Standard normal quantile at (1 + 0.95) / 2."""
 
 BINS = 10
-"""Of about as many records each, by the chances that calibration is about: of equal width, nearly all records of a rare
-outcome would be in the first. Equal chances are in one bin."""
+"""Of about as many records each: of equal width, nearly all of a rare outcome would be in the first."""
 
 FEW = 10
 """Records outside the most frequent class; with fewer, DeLong's interval is too narrow."""
@@ -37,10 +35,10 @@ DIGITS = 3
 """Of thresholds, rounded down: what is typed finds no fewer."""
 
 SMALLEST = 10
-"""Records of a subgroup whose figures are told, at least: those of fewer would tell of persons, and nothing else."""
+"""Records of a subgroup whose figures are told, at least: those of fewer would tell of persons."""
 
 MOST_SHOWN = 100
-"""Classes of a confusion matrix, at most; of more it would be longer than all else."""
+"""Classes of a confusion matrix, at most."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,8 @@ class ChanceRatio(Estimate):
 
 @dataclass(frozen=True)
 class ClassSkill:
-    """One class, by its name: ``recall`` is the share of its records that the network takes for it, None without any;
-    ``precision`` the share of what it takes for the class that is, None where it takes nothing for it."""
+    """One class: ``recall`` is the share of its records that the network takes for it, and ``precision`` the share of what
+    it takes for the class that is; None of nothing."""
 
     name: str
     records: int
@@ -72,8 +70,7 @@ class ClassSkill:
 
 @dataclass(frozen=True)
 class Bin:
-    """Records whose chance lies in one of the bins: how many, their mean chance, and for what share of them it came true;
-    the last two are None without records."""
+    """Records of one bin, their mean chance, and for what share of them it came true; None without records."""
 
     records: int
     chance: float | None
@@ -82,7 +79,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class TargetBin:
-    """Records whose prediction lies in one of the bins: how many, the mean of their predictions, and of their targets."""
+    """Records of one bin, and the means of their predictions and of their targets; None without records."""
 
     records: int
     predicted: float | None
@@ -91,11 +88,8 @@ class TargetBin:
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A threshold on the chance of the second of two classes: ``named`` records at or above it are taken for that class.
-
-    ``recall`` is the share of the class that is among them (sensitivity), ``precision`` the share of them that is of the
-    class (positive predictive value), ``specificity`` the share of the other class that is not among them.
-    """
+    """A threshold on the chance of the second of two classes: ``named`` records at or above it are taken for that class,
+    with recall (sensitivity), precision (positive predictive value) and specificity."""
 
     threshold: float
     named: int
@@ -121,25 +115,19 @@ class Skill:
 
     Attributes:
         accuracy: share that it gets right; the interval is Wilson's (1927).
-        majority: most frequent class *of these records*.
-        majority_accuracy: share of it, and so the accuracy of always saying it.
+        majority, majority_accuracy: most frequent class *of these records*, and the accuracy of always saying it.
         difference: accuracy less that, on the same records; the interval is that of Agresti and Min (2005) for pairs.
         balanced_accuracy: mean of the recall over classes that have records; the interval is normal.
-        auc: area under the ROC curve, one class against the rest, in the mean over classes that have records; None where
-            all records are of one class. The interval is DeLong's (1988). Where that has no width, or few records, it is
-            Wilson's over the records outside the most frequent class: the variance is at most A (1 - A) / min(m, n)
-            (Birnbaum and Klose 1957).
-        classes: every class, in order.
+        auc: area under the ROC curve, one class against the rest, in the mean over classes that have records; None of one
+            class. The interval is DeLong's (1988); where that has no width, or few records, Wilson's over those outside the
+            most frequent class: the variance is at most A (1 - A) / min(m, n) (Birnbaum and Klose 1957).
         calibration_error: mean distance of chance and share, weighted by the records of a bin (expected calibration error).
         bins: of two classes by the chance of the second; of more by the chance of the one that the network says.
-        points: of two classes that both have records, the highest thresholds that find ``RECALLS`` of the second; found on
-            these records, so a little better than on others.
+        points: of two classes that both have records, the highest thresholds that find ``RECALLS`` of the second.
         confusion: records by class (rows) and by what the network says; None for more than ``MOST_SHOWN`` classes.
-        metric: by which it is judged: ``accuracy``, ``balanced-accuracy`` or ``auc``.
-        chance_over_share: of two classes that of the second, None where it has no records; of more the one farthest from 1.
+        chance_over_share: of two classes that of the second, None without its records; of more the one farthest from 1.
             None, as the next two, in answers of versions before 0.3.
-        log_loss: mean of -ln of the chance of the class that a record is of; and
-        shares_log_loss: that of always saying the shares of these records.
+        log_loss, shares_log_loss: mean of -ln of the chance of a record's class; and that of always saying the shares.
         groups: subgroups by one column, where that was asked for.
     """
 
@@ -207,7 +195,7 @@ def skill_of(
     """Return how good a network is; None where its outputs are not finite, or do not tell classes.
 
     Args:
-        outputs: of the network, ``(n, K)`` with K at least 2, before the softmax; ``n`` at least 1.
+        outputs: ``(n, K)`` with K at least 2, before the softmax; ``n`` at least 1.
         labels: ``(n,)``, in ``0..K-1``.
         names: of the classes; by default their numbers.
         metric: by which it is judged.
@@ -261,7 +249,7 @@ def skill_of(
 
 
 def _chance_over_share(chances: np.ndarray, records: np.ndarray, names: Sequence[str]) -> ChanceRatio | None:
-    """Return that of mean chances and records of each class, ``(K,)``: the second of two, else the farthest from 1."""
+    """Of mean chances and records of each class, ``(K,)``."""
     count, present = int(records.sum()), records.nonzero()[0]
     with np.errstate(divide="ignore"):  # a chance of 0 is farthest
         distances = np.abs(np.log(chances[present] * count / records[present]))
@@ -331,14 +319,13 @@ def _auc(ranked: Mapping[int, np.ndarray], labels: np.ndarray, outside: int) -> 
 
 
 def _placements(scores: np.ndarray, other_scores: np.ndarray) -> np.ndarray:
-    """Return the share of others that each score is above, ties by half."""
+    """The share of others that each score is above, ties by half."""
     other_scores = np.sort(other_scores)
     below, not_above = (np.searchsorted(other_scores, scores, side) for side in ("left", "right"))
     return (below + not_above) / (2 * len(other_scores))
 
 
 def _points(chances: np.ndarray, own: np.ndarray) -> tuple[OperatingPoint, ...]:
-    """Return an operating point for each of ``RECALLS``."""
     highest, points = np.sort(chances[own])[::-1], []
     for wanted in RECALLS:
         exact = Decimal(repr(float(highest[math.ceil(wanted * len(highest)) - 1])))
@@ -351,14 +338,12 @@ def _points(chances: np.ndarray, own: np.ndarray) -> tuple[OperatingPoint, ...]:
 
 
 def _bins(predictions: np.ndarray, true: np.ndarray) -> Iterator[tuple[int, float | None, float | None]]:
-    """Yield the records between tenths of what a network says, and the means of that and of what is true."""
+    """The records between tenths of what a network says, and the means of that and of what is true."""
     place = np.searchsorted(np.quantile(predictions, np.arange(1, BINS) / BINS), predictions)
     counts, *sums = (np.bincount(place, weights, BINS) for weights in (None, predictions, true))
     for n, first, second in zip(counts, *sums, strict=True):
         yield (int(n), float(first / n), float(second / n)) if n else (0, None, None)
 
-
-# --- targets that are numbers -------------------------------------------------------------------------------------------
 
 OUTSIDE = 0.1
 """Share of test targets at the ends of their range, or beyond, from which a note says so."""
@@ -369,12 +354,9 @@ class TargetSkill:
     """How good a network is at predicting targets that are numbers, in their unit.
 
     Attributes:
-        r2: 1 less its squared error over that of always saying the mean *of these records*; None where all targets are one
-            number. The interval is normal, by linearisation.
-        rmse, mae: root of the mean squared error, and mean absolute error.
-        mean_rmse: the first of always saying that mean.
+        r2: None where all targets are one number. The interval is normal, by linearisation.
+        mean_rmse: ``rmse`` of always saying the mean *of these records*.
         outside: share of the targets at the ends of their public range, as which those beyond count.
-        metric: by which it is judged: ``r2``, ``rmse`` or ``mae``.
         bins: by the prediction; none in answers of versions before 0.3.
     """
 
@@ -429,12 +411,7 @@ def predicted(outputs: np.ndarray, target: tuple[float, float]) -> np.ndarray:
 def target_skill_of(
     outputs: np.ndarray, labels: np.ndarray, target: tuple[float, float], metric: str = "r2"
 ) -> TargetSkill | None:
-    """Return how good outputs are for labels that are levels of a range; None where they are not finite.
-
-    Args:
-        outputs: ``(n, 2)``.
-        labels: ``(n,)``, from 0 to ``LEVELS``.
-    """
+    """Return how good outputs ``(n, 2)`` are for ``labels``, levels of a range from 0 to ``LEVELS``; None if not finite."""
     if not np.isfinite(outputs).all():
         return None
     low, high = target

@@ -1,9 +1,8 @@
 """Options: dataclass fields that are keyword arguments in Python, flags at the terminal and keys of a configuration file.
 
-The options of a verb are one frozen dataclass. Where a command needs more, such as the files that it reads and writes, its
-class is a subclass, so that what a command was asked for goes to the verb as it is. Whoever makes one, from wherever, has
-each value checked by its declaration: type, choices, range. Help texts name other options in backticks, as errors do
-(``dpltm.errors``).
+The options of a verb are one frozen dataclass; where a command needs more, such as the files that it reads and writes, its
+class is a subclass. Whoever makes one has each value checked by its declaration: type, choices, range. Help texts name other
+options in backticks, as errors do (``dpltm.errors``).
 """
 
 from __future__ import annotations
@@ -23,12 +22,9 @@ from dpltm.gone import instead
 from dpltm.privacy.checks import MAX_EPSILON, MAX_NOISE, MAX_STEPS, MIN_DELTA
 
 _TYPES: dict[str, tuple[type, str]] = {
-    "str": (str, "a text"),
-    "int": (int, "a whole number"),
-    "float": (float, "a number"),
-    "bool": (bool, "true or false"),
+    "str": (str, "a text"), "int": (int, "a whole number"), "float": (float, "a number"), "bool": (bool, "true or false"),
     "tuple[str, ...]": (tuple, "a list of texts"),
-}
+}  # fmt: skip
 """Types by annotation, and what messages call them; a tuple of texts is several values of one positional argument."""
 
 _PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}
@@ -88,18 +84,17 @@ def option(
     """A dataclass field that is an option of a verb, and a flag (or positional argument) of its command.
 
     Args:
-        section: the heading in help over this option and those that follow it in its class, a word or two; empty for none.
-        short: a second flag of one letter.
+        section: the heading in help over this option and those that follow it in its class.
         choices: the texts that are allowed; those of a registry are read when they are needed.
         within: the numbers that are allowed.
-        argument: whether it is positional.
         hidden: whether only files and Python have it, and the command has no flag.
         shown: what help shows as the default, if not the default itself.
     """
-    texts: dict[str, Any] = {"help": help, "metavar": metavar or "|".join(choices) or None, "section": section}
-    values = {"short": short, "shown": shown, "choices": choices, "within": within}
-    kinds = {"argument": argument, "required": required, "hidden": hidden}
-    return field(default=default, metadata={**texts, **values, **kinds})
+    metadata = {
+        "help": help, "metavar": metavar or "|".join(choices) or None, "section": section, "short": short, "shown": shown,
+        "choices": choices, "within": within, "argument": argument, "required": required, "hidden": hidden,
+    }  # fmt: skip
+    return field(default=default, metadata=metadata)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -132,8 +127,8 @@ def checked(item: Field[Any], value: Any) -> Any:
         if item.metadata["required"]:
             raise InputError(f"{name_of(item)} is missing: {item.metadata['help']}")
         return None
-    value = _converted(item, value)
-    wanted, kind = _type_of(item)
+    wanted, kind = type_of(item)
+    value = _converted(item.name, value, wanted)
     if type(value) is not wanted or value == "":
         fix = "; give one, or leave it out" if value == "" else ""
         raise InputError(f"{name_of(item)}: {shown_value(value)} is not {kind}{fix}")
@@ -148,15 +143,14 @@ def checked(item: Field[Any], value: Any) -> Any:
     return value
 
 
-def _converted(item: Field[Any], value: Any) -> Any:
-    """Return a value as the option's type, where it stands for one of that type; else as it is."""
-    wanted = value_type(item)
+def _converted(name: str, value: Any, wanted: type) -> Any:
+    """A value as the wanted type, where it stands for one of that type; else as it is."""
     if isinstance(value, (list, tuple)) and wanted in (tuple, str):
         return tuple(map(str, value)) if wanted is tuple else ",".join(map(str, value))
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return value
     if wanted is int and isinstance(value, numbers.Integral):
-        return whole_number(item.name, value)
+        return whole_number(name, value)
     with contextlib.suppress(OverflowError, ValueError):  # a whole number beyond all others
         return wanted(value) if wanted in (float, str) else value
     return value
@@ -172,12 +166,12 @@ def arguments(cls: type[Chosen], keywords: Mapping[str, Any], beside: Iterable[s
         InputError: see :class:`Options`; or an unknown name, with the nearest that there is (also ``beside``, names that the
             caller takes itself).
     """
-    names_of_options = {item.name for item in fields(cls)}
+    options = {item.name for item in fields(cls)}
     for name in keywords:
-        if name not in names_of_options:
+        if name not in options:
             if (reason := _gone(cls, name)) is not None:
                 raise InputError(f"`{name}`{reason}")
-            names = sorted({*names_of_options, *beside})
+            names = sorted({*options, *beside})
             near = did_you_mean(name, names, "`") or f"; there are {', '.join(f'`{name}`' for name in names)}"
             raise InputError(f"`{name}`: no such option{near}")
     return cls(**{name: value for name, value in keywords.items() if value is not None})
@@ -243,13 +237,9 @@ def parse_pair(name: str, text: str) -> tuple[float, float]:
     return values[0], values[1]
 
 
-def _type_of(item: Field[Any]) -> tuple[type, str]:
+def type_of(item: Field[Any]) -> tuple[type, str]:
+    """Return the type of an option's value, whether or not it may be missing, and what messages call it."""
     return _TYPES[str(item.type).removesuffix(" | None")]
-
-
-def value_type(item: Field[Any]) -> type:
-    """Return the type of an option's value, whether or not it may be missing."""
-    return _type_of(item)[0]
 
 
 def name_of(item: Field[Any]) -> str:

@@ -12,7 +12,9 @@ from dpltm.privacy.checks import PER_UNIT
 BY_HELP = "Report subgroups of the test split as well, by values of a column or quarters of its numbers."
 UNIT_COLUMN_HELP = "Column with the person of each record: all of one person's are protected."
 DATASET_HELP = "Name (see dpltm datasets ls), or file (.npz, .csv, .parquet or .arrow)."
+FEATURES_HELP = "Features in front of the network, at no cost; several joined by +."
 DRY_RUN_HELP = "Check everything and print what would be done and spent."
+ALL_METRICS = (*METRICS, *TARGET_METRICS)
 YES_HELP = "Export what was made from private records, although it may reveal them."
 FRESH_HELP = "Begin again after an interrupted attempt; the ledger keeps what that spent."
 
@@ -22,7 +24,7 @@ class DataOptions(Options):
 
     dataset: str | None = option(None, DATASET_HELP, "NAME|FILE", section="Records")
     subset: str | None = option(
-        None, "Part of the training records, by a hash of each (0.5, 0.5:1.0) or by places (0:5000).", "FRACTION|A:B"
+        None, "Part: by a hash of each record (0.5, 0.5:1.0) or places (0:99).", "FRACTION|A:B"
     )
     label: str | None = option(None, "Label column of a table.", "COLUMN")
     schema: str | None = option(None, "Public schema of a table (see dpltm datasets schema).", "FILE.toml")
@@ -30,15 +32,10 @@ class DataOptions(Options):
     classes: int | None = option(None, "Public number of classes.", "K")
     target_bounds: str | None = option(None, "Label is a number to predict, with this public range.", "LO,HI")
     records: int | None = option(None, "Public number of records, or of persons where they are protected.", "N")
-    test: str | None = option(
-        None, "Test records where the dataset has none: a file, or a part by a hash of each.", "FILE|FRACTION"
-    )
+    test: str | None = option(None, "Test records, if it has none: a file, or a part by hash.", "FILE|FRACTION")
     rows_coincide: bool = option(False, "Allow identical rows in training and test.")
     words: int | None = option(
-        None,
-        "Public number of words, whose places features are; a text has 256 at most.",
-        "N",
-        shown="10000 for texts",
+        None, "Public number of words, whose places features are; a text has 256 at most.", "N", shown="10000 of texts"
     )
     unit_column: str | None = option(None, UNIT_COLUMN_HELP, "NAME", section="What is protected")
 
@@ -55,16 +52,14 @@ class SharesOptions(Options):
     """Shares of the classes, where those are public."""
 
     class_shares: str | None = option(
-        None, "Public shares of the classes.", "P,P,...", shown="those of the schema", section="Classes"
+        None, "Public shares.", "P,P,...", shown="those of the schema", section="Classes"
     )
 
 
 class LedgerOptions(Options):
     """Account: which ledger pays, and whose it is."""
 
-    ledger: str | None = option(
-        None, "Ledger file that pays.", "FILE", shown="beside the file, or NAME.ledger.jsonl", section="Account"
-    )
+    ledger: str | None = option(None, "Ledger file that pays.", "FILE", shown="NAME.ledger.jsonl", section="Account")
     population: str | None = option(None, "Population of the ledger; a name alone separates nothing.", "NAME")
 
 
@@ -83,20 +78,14 @@ class DeltaOptions(Options):
 class GuaranteeOptions(DeltaOptions):
     """What is promised, and against which neighbours."""
 
-    adjacency: str = option(
-        "add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"), section="Guarantee"
-    )
+    adjacency: str = option("add-remove", "Neighbours.", choices=("add-remove", "replace-one"), section="Guarantee")
 
 
 class FeatureOptions(Options):
     """Features: all that stands in front of the network."""
 
     features: str | None = option(
-        None,
-        "Features in front of the network, at no cost; several joined by +.",
-        metavar(),
-        shown="none; splines for a table without --model; a ticket set remembers its own",
-        section="Features",
+        None, FEATURES_HELP, metavar(), shown="those of SET; else none, or splines for a table", section="Features"
     )
 
 
@@ -104,11 +93,7 @@ class MetricOptions(Options):
     """How networks are judged."""
 
     metric: str | None = option(
-        None,
-        "Figure that judges settings, candidates or a run.",
-        choices=(*METRICS, *TARGET_METRICS),
-        shown="accuracy, or r2 of a number",
-        section="Metric",
+        None, "Figure that judges.", choices=ALL_METRICS, shown="accuracy, or r2 of a number", section="Metric"
     )
 
     @property
@@ -133,9 +118,7 @@ class FolderOptions(Options):
 class SeedOptions(Options):
     """What may be drawn again."""
 
-    seed: int = option(
-        0, "Decides starting weights and batches; never noise or sampling.", "N", within=SEED, section="Computation"
-    )
+    seed: int = option(0, "Decides weights and batches; never noise.", "N", within=SEED, section="Computation")
 
 
 class RoundOptions(SeedOptions):

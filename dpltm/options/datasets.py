@@ -42,7 +42,7 @@ class FindOptions(GuaranteeOptions):
     """What finding unknown parts of a schema may spend, and against which neighbours; of delta a hundredth is for names."""
 
     private: float | None = option(
-        None, "Find it in private records, for this epsilon.", "E", section="What is not known", within=EPSILON
+        None, "Find it in private records.", "E", section="What is not known", within=EPSILON
     )
     from_public: bool = option(False, "Read it from the records, which are declared public.")
 

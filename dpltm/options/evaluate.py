@@ -81,9 +81,7 @@ class ReportRequest(Options):
     card: bool = option(False, "Write a model card (Markdown) instead of a page.")
     purpose: str | None = option(None, "What the model is for.", "TEXT")
     contact: str | None = option(None, "Whom to ask about it.", "TEXT")
-    ledger: str | None = option(
-        None, "Ledger to add up all releases of.", "FILE", shown="the dataset's, here or beside RUN"
-    )
+    ledger: str | None = option(None, "Ledger to add up all releases of.", "FILE", shown="the dataset's")
 
 
 class CompareRequest(Options):

@@ -6,27 +6,15 @@ from collections.abc import Callable
 
 from dpltm.criteria import CRITERIA, SCOPES, Criterion
 from dpltm.networks import network_metavar
-from dpltm.options import COUNT, EPSILON, FROM_ZERO, STEP_SIZE, option
-from dpltm.options.data import (
-    DATASET_HELP,
-    DRY_RUN_HELP,
-    FRESH_HELP,
-    DataOptions,
-    DeltaOptions,
-    FeatureOptions,
-    LedgerOptions,
-    PerUnitOptions,
-    RoundOptions,
-    UnprotectedOptions,
-)
+from dpltm.options import COUNT, EPSILON, FROM_ZERO, STEP_SIZE, data, option
 from dpltm.options.network import CODE, NetworkOptions
 
 
-def _default(of: Callable[[Criterion], str], other: str = "{name}: {value}") -> str:
+def _default(of: Callable[[Criterion], str]) -> str:
     """Default that depends on the criterion, as help shows it: the usual one, then those that differ."""
     usual = of(CRITERIA["magnitude"])
-    others = ((entry.name, of(entry)) for entry in CRITERIA.values() if of(entry) != usual)
-    return "; ".join([usual, *(other.format(name=name, value=value) for name, value in others)])
+    others = (f"{entry.name}: {of(entry)}" for entry in CRITERIA.values() if of(entry) != usual)
+    return "; ".join([usual, *others])
 
 
 def _batch_size(criterion: Criterion) -> str:
@@ -40,43 +28,31 @@ def _iterations(criterion: Criterion) -> str:
     return str(training.iterations) if training.epochs is None else f"{training.epochs:g} epochs"
 
 
-class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOptions, FeatureOptions):
+ITERATIONS = f"{_default(_iterations)}; behind splines 500"
+
+
+class GenerateOptions(
+    data.RoundOptions, data.UnprotectedOptions, data.DeltaOptions, data.PerUnitOptions, data.FeatureOptions
+):
     """How tickets are made, and what that may spend."""
 
     provenance: str | None = option(
-        None,
-        "What the tickets depend on, unless `criterion` implies it.",
-        choices=("public", "private", "data-free", "dp"),
-        section="Pruning",
+        None, "What the tickets depend on.", choices=("public", "private", "data-free", "dp"), section="Pruning"
     )
     model: str | None = option(
-        None,
-        "Network.",
-        f"{network_metavar()}|{CODE}",
-        shown="mlp:300,100; of a table, by magnitude, random or dp-train, mlp behind splines",
+        None, "Network.", f"{network_metavar()}|{CODE}", shown="mlp:300,100; of a table mlp behind splines"
     )
     rounds: int = option(15, "Pruning rounds.", "N", within=COUNT)
     prune: str | None = option(
-        None,
-        "Share of live weights dropped a round, by layer; the last repeats.",
-        "R,R,...",
-        shown="0.3, output layer 0.2",
+        None, "Share dropped a round, by layer; the last repeats.", "R,R,...", shown="0.3, output layer 0.2"
     )
     criterion: str = option("magnitude", "How weights, units or inputs are chosen.", choices=CRITERIA)
     scope: str | None = option(
-        None,
-        "Prune that share of each layer, or of the network in all.",
-        choices=SCOPES,
-        shown=_default(lambda criterion: criterion.scope, "{value} for {name}"),
+        None, "Share of each layer, or in all.", choices=SCOPES, shown=_default(lambda criterion: criterion.scope)
     )
     rewind: int = option(0, "Tickets start from the weights after this training step.", "STEP", within=FROM_ZERO)
     iterations: int | None = option(
-        None,
-        "Minibatch steps per round; with dp-train, in all.",
-        "N",
-        shown=f"{_default(_iterations)}; behind splines 500",
-        section="Training of a round",
-        within=COUNT,
+        None, "Steps of a round; of dp-train in all.", "N", shown=ITERATIONS, section="Training", within=COUNT
     )
     batch_size: int | None = option(
         None, "Records per step; under DP, expected.", "N", shown=_default(_batch_size), within=COUNT
@@ -89,7 +65,7 @@ class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOpt
     name: str | None = option(None, "Label of the set.", "TEXT", shown="the dataset's name")
 
 
-class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOptions):
+class GenerateRequest(NetworkOptions, data.LedgerOptions, GenerateOptions, data.DataOptions):
     """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 
     By default this trains on the records of `dataset` without noise, round after round (train, prune, rewind). The criteria
@@ -109,13 +85,9 @@ class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOption
     """
 
     prunable: str | None = option(
-        None,
-        "Weights that may be pruned.",
-        "PATTERN,...",
-        shown="all of two and more dimensions that are trained",
-        section="Your own network",
+        None, "Weights that may be pruned.", "PATTERN,...", shown="all matrices", section="Your own network"
     )
-    dataset: str | None = option("digits", DATASET_HELP, "NAME|FILE")
+    dataset: str | None = option("digits", data.DATASET_HELP, "NAME|FILE")
     out: str | None = option(None, "Folder to write.", "DIR", shown="NAME.tickets", section="Output")
-    dry_run: bool = option(False, DRY_RUN_HELP)
-    fresh: bool = option(False, FRESH_HELP)
+    dry_run: bool = option(False, data.DRY_RUN_HELP)
+    fresh: bool = option(False, data.FRESH_HELP)

@@ -28,9 +28,7 @@ class RunRequest(LedgerOptions, DeltaOptions):
     """
 
     epsilon: float = option(1.0, "Whole budget on the private records.", "E", within=EPSILON)
-    split: float = option(
-        0.9, "Part of the budget for training, not for the draw.", "F", within=Range(0, 1, True, True)
-    )
+    split: float = option(0.9, "Part of the budget for training, not the draw.", "F", within=Range(0, 1, True, True))
     seed: int | None = option(None, "Seed of generation.", "N", shown="0", within=SEED)
     out: str | None = option(None, "Folder to write: tickets/ and run/.", "DIR", shown="dpltm-run, or NAME.sweep")
     seeds: int | None = option(None, "Of a recipe: runs of each arm.", "N", shown="its own", within=Range(1, 1000))

@@ -5,27 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpltm.options import FROM_ZERO, POSITIVE, Range, option
-from dpltm.options.data import (
-    DRY_RUN_HELP,
-    DataOptions,
-    GuaranteeOptions,
-    LedgerOptions,
-    MetricOptions,
-    PerUnitOptions,
-    SharesOptions,
-    UnprotectedOptions,
-)
+from dpltm.options import FROM_ZERO, POSITIVE, Range, data, option
 from dpltm.options.network import CodeOptions
 
+RULE_HELP = "Draw, or take the sparsest ticket within a tolerance of the dense one, on public data."
 
-class SelectOptions(UnprotectedOptions, GuaranteeOptions, MetricOptions, SharesOptions, PerUnitOptions):
+
+class SelectOptions(
+    data.UnprotectedOptions, data.GuaranteeOptions, data.MetricOptions, data.SharesOptions, data.PerUnitOptions
+):
     """How the winner is chosen, and what that may spend."""
 
     eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", "E", section="Draw", within=POSITIVE)
-    score: str = option(
-        "product", "A(1 - nu C), as printed; or A - lambda C, better.", choices=("product", "additive")
-    )
+    score: str = option("product", "A(1 - nu C), as printed; or A - lambda C.", choices=("product", "additive"))
     nu: float = option(50.0, "Weight of the density C in the product score.", "X", within=FROM_ZERO)
     lam: float = option(0.05, "Weight of the density C in the additive score.", "X", within=FROM_ZERO)
     sensitivity: str | None = option(
@@ -33,17 +25,14 @@ class SelectOptions(UnprotectedOptions, GuaranteeOptions, MetricOptions, SharesO
     )
     mechanism: str = option("exponential", "How the winner is drawn.", choices=("exponential", "permute-and-flip"))
     rule: str = option(
-        "mechanism",
-        "Draw, or take the sparsest ticket within a tolerance of the dense one, on public data.",
-        choices=("mechanism", "smallest-within"),
-        section="Choice without a draw",
+        "mechanism", RULE_HELP, choices=("mechanism", "smallest-within"), section="Choice without a draw"
     )
     tolerance: float = option(0.01, "Accuracy that smallest-within may lose.", "X", within=Range(high=1))
     max_density: float = option(0.1, "Density that it may keep.", "X", within=Range(high=1, above=True))
     reveal: bool = option(False, "Print scores and probabilities, entered as unprotected.", section="Output")
 
 
-class SelectRequest(CodeOptions, LedgerOptions, SelectOptions, DataOptions):
+class SelectRequest(CodeOptions, data.LedgerOptions, SelectOptions, data.DataOptions):
     """Phase 2: draw the winning ticket on private records under differential privacy.
 
     Only the winner is released. Scores, probabilities and accuracies on private records stay private unless `reveal`.
@@ -57,7 +46,7 @@ class SelectRequest(CodeOptions, LedgerOptions, SelectOptions, DataOptions):
     """
 
     set: str = option(None, "Folder of the ticket set.", "SET", argument=True, required=True)
-    dry_run: bool = option(False, DRY_RUN_HELP, section="Output")
+    dry_run: bool = option(False, data.DRY_RUN_HELP, section="Output")
 
 
 def reads_no_records(select: Mapping[str, Any]) -> bool:

@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from dpltm.networks import network_metavar
-from dpltm.options import Options, option
-from dpltm.options.data import (
-    YES_HELP,
-    DataOptions,
-    FeatureOptions,
-    FolderOptions,
-    LedgerOptions,
-    SeedOptions,
-    UnprotectedOptions,
-)
+from dpltm.options import Options, data, option
 from dpltm.options.network import CodeOptions
 
 
@@ -66,20 +57,18 @@ class ExportRequest(Options):
 
     set: str = option(None, "Ticket set, or one ticket of it.", "SET[@ROUND]", argument=True, required=True)
     out: str = option(None, "Folder of a set, or file of a ticket, to write.", "PATH", required=True)
-    yes: bool = option(False, YES_HELP)
+    yes: bool = option(False, data.YES_HELP)
 
 
-class ImportOptions(UnprotectedOptions):
+class ImportOptions(data.UnprotectedOptions):
     """Model: what it is, and what it depends on."""
 
     model: str = option("mlp:300,100", "Network.", network_metavar(), section="Model")
-    provenance: str | None = option(
-        None, "What it depends on, unless the file says it.", choices=("public", "private", "data-free")
-    )
+    provenance: str | None = option(None, "What it depends on.", choices=("public", "private", "data-free"))
     name: str | None = option(None, "Label of the set.", "TEXT", shown="the file's name")
 
 
-class ImportRequest(FolderOptions, ImportOptions, LedgerOptions, FeatureOptions, DataOptions):
+class ImportRequest(data.FolderOptions, ImportOptions, data.LedgerOptions, data.FeatureOptions, data.DataOptions):
     """Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.
 
     Parameters are named as those of `model` (fc1.weight_orig, fc1.weight_mask, fc1.bias, ...). `dataset` says what records
@@ -94,7 +83,7 @@ class ImportRequest(FolderOptions, ImportOptions, LedgerOptions, FeatureOptions,
     file: str = option(None, "Safetensors file.", "FILE", argument=True, required=True)
 
 
-class CompactRequest(FolderOptions):
+class CompactRequest(data.FolderOptions):
     """Removes the parts of a network that its mask makes useless: a smaller network with the same answers.
 
     SET@ROUND becomes a set for the smaller network, to train; RUN a run of it, to use.
@@ -109,20 +98,18 @@ class CompactRequest(FolderOptions):
     artifact: str = option(None, "A ticket or a run.", "SET@ROUND|RUN", argument=True, required=True)
 
 
-class TransferOptions(SeedOptions):
+MODES = ("ticket", "drop-projection", "mask-only", "shuffled-mask", "random")
+
+
+class TransferOptions(data.SeedOptions):
     """Transfer: what tickets for other records take over."""
 
-    mode: str = option(
-        "ticket",
-        "What is taken over.",
-        choices=("ticket", "drop-projection", "mask-only", "shuffled-mask", "random"),
-        section="Transfer",
-    )
+    mode: str = option("ticket", "What is taken over.", choices=MODES, section="Transfer")
     fresh: str = option("sparse", "New layers: as sparse as those before, or dense.", choices=("sparse", "dense"))
     name: str | None = option(None, "Label of the new set.", "TEXT", shown="that of SET")
 
 
-class TransferRequest(FolderOptions, CodeOptions, TransferOptions, DataOptions):
+class TransferRequest(data.FolderOptions, CodeOptions, TransferOptions, data.DataOptions):
     """Makes tickets for other records: another input width, image size, number of channels or of classes.
 
     Layers of the same shape are kept, the others made new. Only the shape of `dataset` is looked at. drop-projection is

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from dpltm.networks import network_metavar
-from dpltm.options import COUNT, EPSILON, option
-from dpltm.options.data import (
-    DataOptions,
-    DeltaOptions,
-    FeatureOptions,
-    LedgerOptions,
-    MetricOptions,
-    OptimizerOptions,
-    SeedOptions,
-)
+from dpltm.options import COUNT, EPSILON, data, option
 from dpltm.options.network import CODE, NetworkOptions
+from dpltm.options.train import NETWORK_HELP
 from dpltm.privacy.accountants import CERTIFIED
 
 
-class TuneOptions(SeedOptions, MetricOptions, OptimizerOptions, DeltaOptions, FeatureOptions):
+class TuneOptions(data.SeedOptions, data.MetricOptions, data.OptimizerOptions, data.DeltaOptions, data.FeatureOptions):
     """A search for the settings of a private training, under the same budget and noise."""
 
-    rounds: str | None = option(
-        None, "Rounds of SET to try.", "R,R,...", shown="all but the dense one", section="Network"
-    )
+    rounds: str | None = option(None, "Rounds of SET to try.", "R,R,...", shown="all but 0", section="Network")
     for_records: int = option(
         None, "Public number of private records.", "N", required=True, section="Private training", within=COUNT
     )
@@ -39,7 +29,7 @@ class TuneOptions(SeedOptions, MetricOptions, OptimizerOptions, DeltaOptions, Fe
     repeats: int = option(1, "Trainings of each; their mean decides.", "N", within=COUNT)
 
 
-class TuneRequest(NetworkOptions, LedgerOptions, TuneOptions, DataOptions):
+class TuneRequest(NetworkOptions, data.LedgerOptions, TuneOptions, data.DataOptions):
     """Searches the settings of a private training on public records, at no cost.
 
     Every combination of the lists below, or `trials` of them drawn at random, is trained on `dataset`, which is thereby
@@ -54,10 +44,6 @@ class TuneRequest(NetworkOptions, LedgerOptions, TuneOptions, DataOptions):
 
     set: str | None = option(None, "Ticket set to tune for; without it, the whole network.", "SET", argument=True)
     model: str | None = option(
-        None,
-        "Network without SET, or code of the network of SET.",
-        f"{network_metavar()}|{CODE}",
-        shown="as in train",
-        section="Network",
+        None, NETWORK_HELP, f"{network_metavar()}|{CODE}", shown="as in train", section="Network"
     )
     out: str | None = option(None, "Configuration file to write.", "FILE.toml", section="Output")

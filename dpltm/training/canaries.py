@@ -2,15 +2,12 @@
 
 Canary i stands for a record with a very long gradient on live coordinates of its own, and none elsewhere. A coin of the
 audit decides whether it is among the records; from there on it goes the way of a record, through coins, filter and sum.
-Its score is the log-likelihood ratio of what is released on its coordinates (docs/privacy-model.md section 7).
+Its score is the log-likelihood ratio of what is released on its coordinates (docs/privacy-model.md section 7). Canaries are
+data-independent, so a record beside them is protected as before, and scores are post-processing of the noisy sums.
 
-A filter that looks at the norm lets a gradient of one coordinate reach its bound. One that maps coordinates, or layers,
-is attacked hardest by a gradient that is long on all coordinates that canaries can share out evenly: these get live / m
-each. Where the filter takes mean gradients of groups (``training.plan``), a canary that is sampled is a group by
-itself, and adds the filter's bound: half of what is certified.
-
-Canaries are data-independent, so a record beside them is protected as before. Scores are post-processing of the noisy
-sums.
+A filter that looks at the norm lets a gradient of one coordinate reach its bound. One that maps coordinates, or layers, is
+attacked hardest by a gradient that is long on as many as canaries can share out evenly: live / m each. Where the filter
+takes mean gradients of groups, a sampled canary is a group by itself, and adds half of what is certified.
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ from dpltm.randomness.noise import RandomSource, uniform
 
 LENGTH = 1e8
 """Of a canary's gradient on each coordinate: every filter is at the end of its range there."""
-
 
 LEAST = 6
 """Canaries that an audit at the default confidence of 95 % needs (``bounds.least_canaries``, not imported: it is slow)."""
@@ -90,21 +86,17 @@ class Canaries:
         self._drawn = np.zeros(0, dtype=np.int64)
 
     @property
-    def extra(self) -> int:
-        """Number of records more that there are to sample from."""
-        return len(self._records)
-
-    @property
     def _records(self) -> np.ndarray:
         included = self.observations.included
         return np.arange(len(included)) if self._replace_one else np.flatnonzero(included)
 
-    def split(self, index: np.ndarray, records: int) -> np.ndarray:
-        """Return the records of a sample that are no canaries; the others are kept for :meth:`add_to`.
+    @property
+    def extra(self) -> int:
+        """Number of records more that there are to sample from."""
+        return len(self._records)
 
-        Args:
-            index: places among the records at hand, and ``extra`` after them.
-        """
+    def split(self, index: np.ndarray, records: int) -> np.ndarray:
+        """Return the places of a sample that are among the records at hand; canaries, behind these, are kept to be added."""
         self._drawn = self._records[index[index >= records] - records]
         return index[index < records]
 

@@ -2,10 +2,7 @@
 
 Every rank has the same records and the same network. Rank 0 draws, adds the noise, writes, and answers; the others compute
 their share of each sum (``dpltm.training.descent``). Nothing that ranks send each other is a pickle: tensors, and JSON.
-
-- What one rank refuses before anything is spent, all refuse, in the words of the first (``together``, ``agree``).
-- A rank that is gone closes its connections. Whoever waits for it raises ``RankError``, and ends as well.
-- A rank that hangs is given up after ``PATIENCE``.
+Whoever waits for a rank that is gone, or that hangs for ``PATIENCE``, raises ``RankError``, and ends as well.
 """
 
 from __future__ import annotations
@@ -77,8 +74,6 @@ class Ranks:
         """Tell whether this is rank 0."""
         return self.rank == 0
 
-    # tensors
-
     def broadcast(self, values: Tensor) -> Tensor:
         """``values`` of rank 0, in place."""
         return self._carry(values, lambda carried: group.broadcast(carried, 0))
@@ -86,8 +81,6 @@ class Ranks:
     def reduce(self, values: Tensor) -> Tensor:
         """Sum over all ranks, in place; on rank 0 alone."""
         return self._carry(values, lambda carried: group.reduce(carried, 0))
-
-    # words
 
     def tell(self, body: Any = None) -> Any:
         """Return the JSON value of rank 0; of the others, the argument is dropped."""
@@ -116,35 +109,28 @@ class Ranks:
             for name, (dtype, shape) in kinds.items()
         }
 
-    # all or none
-
     def together(self, work: Callable[[], T]) -> T:
         """Return the result of ``work``; where it is refused on one rank, it is refused on all, in the words of the first.
 
         Args:
             work: no part of it may wait for another rank.
         """
-        result, refused = None, None
         try:
             result = work()
         except DpltmError as error:
-            refused = error
-        refusals = self.gather(None if refused is None else [refused.exit_code, str(refused)])
-        if refused is not None:
-            raise refused
-        for rank, refusal in enumerate(refusals):
+            self.gather([error.exit_code, str(error)])
+            raise
+        for rank, refusal in enumerate(self.gather(None)):
             if refusal is not None:
                 raise _REFUSALS.get(refusal[0], InputError)(f"rank {rank}: {refusal[1]}")
-        return result  # type: ignore[return-value]
+        return result
 
     def agree(self, facts: Mapping[str, str], private: Mapping[str, str] | None = None) -> None:
         """Raise InputError on all ranks, naming what differs, unless all have the same facts; never shows ``private``."""
         hidden = private or {}
         first, *others = self.gather({**facts, **hidden})
         for rank, other in enumerate(others, 1):
-            for name in {**first, **other}:
-                if first.get(name) == other.get(name):
-                    continue
+            for name in (name for name in {**first, **other} if first.get(name) != other.get(name)):
                 difference = f"rank 0 has {first.get(name)!s:.80} and rank {rank} {other.get(name)!s:.80}"
                 if name in hidden:
                     difference = f"rank {rank} has others than rank 0"

@@ -1,27 +1,24 @@
-"""Attacks on claims: on a training by canaries, on tickets by their masks, on messages, and on claims of the literature.
-
-``audit`` looks at what canaries saw in a training that had some; ``demo`` attacks the embedded digits in a minute: what is
-certified stands, and two claims of the literature fall.
+"""Attacks on claims: on tickets by their masks, on messages, and, in ``demo``, on claims of the literature.
 
 **Tickets that are made from records with no mechanism** (``audit_tickets``): features that no record has
 (privacy-model.md 2). Where a feature is zero in every record, its weights get no gradient: they end where they started. So
 magnitude pruning drops exactly those of them below one threshold, which anybody who has the starting weights sees. One
 record that has the feature moves them, and the order breaks. Canary i is a record with feature i alone, at the largest
-value that inputs may have; a coin decides whether it is among the records. The attack sees masks and starting weights alone.
+value that inputs may have; a coin decides whether it is among the records.
 
-**Messages of local privacy** (``local_bound``): the likelihood ratio of two records that differ as much as any, one of them
-sent. No attack tells them apart better than the ratio of the chances of the message, which follow from the public scheme. So
-a claim that is far too small falls at once; of one that holds, the bound comes as near as the number of messages permits.
+**Messages of local privacy** (``audit_scheme``): the likelihood ratio of two records that differ as much as any, one of them
+sent. No attack tells them apart better than the ratio of the chances of the message, which follow from the public scheme.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dpltm.audit import Attacked, audit, epsilon_bound, least_canaries, pair_bound
+from dpltm.audit import Findings, audit, epsilon_bound, least_canaries, pair_bound
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, tensors
 from dpltm.local.codebook import Codebook, reports
@@ -34,7 +31,7 @@ from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
-from dpltm.privacy.statement import statement
+from dpltm.privacy.statement import Certified, Nominal, statement
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
 from dpltm.records.dataset import Dataset
@@ -61,7 +58,7 @@ def audit_tickets(
     confidence: float = 0.95,
     unprotected: bool = False,
     coins: RandomSource | None = None,
-) -> Attacked:
+) -> Findings:
     """Make one round of tickets anew, as the set was made, on the records and canaries, and look at their masks.
 
     Args:
@@ -120,11 +117,10 @@ def audit_tickets(
     )
     correct = int(((moved > 0) == included).sum())  # guessed to be in where weights are out of order
     bound = epsilon_bound(len(moved), len(moved), correct, 0.0, confidence)
-    assert claims.nominal is not None  # that nothing is counted for such tickets
     supermask, shuffled = _supermask(tickets, dataset, ledger)
     facts = {"delta": 0.0, "method": MASKS, "canaries": len(moved), "correct": correct}
     facts |= {"supermask": supermask, "shuffled_mask": shuffled}
-    return Attacked(tickets.label, claims.certified.epsilon, claims.nominal.epsilon, bound, facts)
+    return Findings(tickets.label, claims.certified, claims.nominal, bound, facts)
 
 
 def _check(tickets: TicketSet, dataset: Dataset) -> None:
@@ -191,19 +187,30 @@ AT_ONCE = 2**24
 """Bits of messages at a time."""
 
 
-def local_bound(answer: BitStrings | Codebook, messages: int, confidence: float, coins: RandomSource) -> float:
-    """A lower bound on the local epsilon of a record, label included unless it is public.
+MESSAGES = "likelihood ratios of messages of two records"
+
+
+def audit_scheme(
+    name: str, answer: BitStrings | Codebook, messages: int, confidence: float, coins: RandomSource
+) -> Findings:
+    """Return a lower bound on the local epsilon of a record, label included unless it is public.
+
+    Args:
+        name: of the scheme.
+        answer: what it does to a record.
+        messages: of either record.
+        confidence: of the bound, in [0.5, 1).
+        coins: of the messages.
 
     Guarantees:
         If ``answer`` is epsilon-locally private, the bound exceeds epsilon with probability at most 1 - ``confidence``.
     """
-    first, second = (
-        _of_codebook(answer, record, messages, coins)
-        if isinstance(answer, Codebook)
-        else _of_bits(answer, record, messages, coins)
-        for record in (0, 1)
-    )
-    return pair_bound(first, second, 0.0, confidence)
+    send: Callable[..., np.ndarray] = _of_codebook if isinstance(answer, Codebook) else _of_bits
+    first, second = (send(answer, record, messages, coins) for record in (0, 1))
+    certified = Certified(answer.certified, 0.0, "exact", "replace-one", "record", "none")
+    facts = {"delta": 0.0, "method": MESSAGES, "canaries": None, "messages": messages}
+    bound = pair_bound(first, second, 0.0, confidence)
+    return Findings(name, certified, Nominal(answer.nominal, 0.0, name), bound, facts)
 
 
 def _of_bits(answer: BitStrings, record: int, messages: int, coins: RandomSource) -> np.ndarray:
@@ -264,17 +271,15 @@ TRAININGS: dict[str, dict[str, Any]] = {
 UER = BitStrings(9216, 10, FixedPoint(4, 5), "uer", 0.5, 7.0, None)
 """LATENT's own setting: 92,160 bits, alpha 7."""
 
-MESSAGES = 1000
 
-
-def demo(dataset: Dataset, services: Services, confidence: float = 0.95) -> list[Attacked]:
+def demo(dataset: Dataset, services: Services, confidence: float = 0.95) -> list[Findings]:
     """Return all rows, on the embedded digits; ``confidence`` in [0.5, 1) is that of each row's bound."""
     rows = []
     for name, options in TRAININGS.items():
         services.progress.say(f"training: {name}")
         start = fresh(ModelSpec("mlp:100", dataset.features, dataset.classes), 0)
         run = train_start(start, dataset, TrainOptions(**SHORT, **options), Ledger(), services)
-        rows.append(audit(run, confidence=confidence).attacked(name))
+        rows.append(replace(audit(run, confidence=confidence), what=name, facts={}))
     services.progress.say("sending messages")
-    bound = local_bound(UER, MESSAGES, confidence, SecureSource())
-    return [*rows, Attacked("LATENT's UER, one record", UER.certified, UER.nominal, bound)]
+    messages = audit_scheme("LATENT's UER, one record", UER, 1000, confidence, SecureSource())
+    return [*rows, replace(messages, facts={})]

@@ -41,7 +41,7 @@ from dpltm.records.load import as_array, check_no_loader
 from dpltm.records.notes import persons_note, shares_notes
 from dpltm.records.scaling import affine, prepare, unscale
 from dpltm.records.split import LabelForm, Rows
-from dpltm.records.units import MAX_SLOTS, check_per_unit, checked_units, places_of_persons
+from dpltm.records.units import MAX_SLOTS, checked_units, places_of_persons
 from dpltm.training.artifacts import Run
 from dpltm.training.canaries import check_canaries
 from dpltm.training.descent import NoisyGradients, plant
@@ -62,7 +62,7 @@ class LoopSettings(LoopOptions):
         mask: live coordinates; None for all. What it depends on is said by the loop's ``lineage`` or ``provenance``.
         on_step: called after each step, once the caller's code for it has run, with its number and the certified epsilon
             so far, with what counted as it began: an upper bound, of rank 0 alone. A step that is broken out of is not
-            told. It knows no record.
+            told.
         sampling, noise: random bits; anything but the default is for tests, and is said to be ``fast``.
     """
 
@@ -84,13 +84,16 @@ class LoopSettings(LoopOptions):
         options = arguments(LoopOptions, others, _OBJECTS)
         if (options.noise_multiplier is None) == (options.epsilon is None):
             raise InputError("`noise_multiplier`, `epsilon`: give one of them")
-        if objects.get("units") is None:
-            check_per_unit(options.per_unit)
-            if "unit" in objects:
-                raise InputError("`unit`: says whom `units` names, so it goes with these; leave it out, or add them")
-        elif options.microbatch is not None or options.compile:
-            name = "compile" if options.compile else "microbatch"
-            raise InputError(f"`{name}`: is for gradients of single records; leave it out, or `units`")
+        if "units" not in objects:
+            unsuited, why = {"per_unit": options.per_unit, "unit": objects.get("unit")}, "is for persons; add `units`"
+        else:
+            unsuited, why = {"compile": options.compile, "microbatch": options.microbatch}, "does not go with `units`"
+            slots = PER_UNIT if options.per_unit is None else options.per_unit
+            if not 1 <= slots <= MAX_SLOTS:
+                raise InputError("per_unit", slots, f"a whole number from 1 to {MAX_SLOTS:,}")
+            options = replace(options, per_unit=slots)
+        for name in (name for name, value in unsuited.items() if value is not None and value is not False):
+            raise InputError(f"`{name}`: {why}, or leave it out")
         return cls(**asdict(options), **objects)
 
     @property
@@ -114,15 +117,16 @@ class LoopSettings(LoopOptions):
         if not 0 < self.batch_size <= count:
             several = "records" if self.units is None else "persons"
             raise InputError(f"`batch_size`: {self.batch_size:g} is not between 0 and the {count} {several}")
-        of_training = TrainOptions.__dataclass_fields__
-        loop_options = {name: value for name, value in self.options.items() if name in of_training}
+        of_training = {
+            name: value for name, value in self.options.items() if name in TrainOptions.__dataclass_fields__
+        }
         secure = {type(self.sampling), type(self.noise)} == {SecureSource}
         return NoisySteps(
             self.filter,
             NoisySgd(self.batch_size / count, self.steps, 0.0),
             self.batch_size,
             class_weight=class_weights(self.class_weight, self.class_shares, None),
-            options=TrainOptions(**loop_options, noise="secure" if secure else "fast"),
+            options=TrainOptions(**of_training, noise="secure" if secure else "fast"),
         )
 
 
@@ -159,6 +163,8 @@ def _check_classes(y: Tensor | np.ndarray, classes: int) -> None:
         )
 
 
+COUNTED = "the number of {} was counted and is treated as public; say records=... to keep it private"
+
 START_NOTE = (
     "starting weights were taken as data-free: nothing says what they come from; pass lineage=run.lineage, or declare"
     " provenance"
@@ -166,11 +172,7 @@ START_NOTE = (
 
 
 class Step:
-    """One step of a ``PrivateLoop``, good for one gradient while it is the current one.
-
-    Attributes:
-        number: from 1.
-    """
+    """One step of a ``PrivateLoop``, ``number`` from 1, good for one gradient while it is the current one."""
 
     def __init__(self, loop: PrivateLoop, number: int) -> None:
         self.number, self._loop = number, loop
@@ -204,26 +206,16 @@ def _mask_id(mask: Mask) -> str:
 
 
 @dataclass(frozen=True)
-class LoopState:
-    """How far a loop has come: all of it that changes.
+class _State:
+    """How far a loop has come: all of it that changes."""
 
-    Attributes:
-        entry: a draft until the loop begins, then as it is on record.
-        lineage: of its gradients, with its own entry; nothing until it begins.
-        begun: whether it has been iterated.
-        due: number of the step whose gradient may be taken now; 0 for none.
-        taken: gradients so far, with those of the loop that it goes on with.
-        loaded: id of the weights that a loaded state was saved with; empty where none was loaded.
-        ended: id of the weights as it ended; empty until then.
-    """
-
-    entry: Entry
-    lineage: Lineage = NO_LINEAGE
+    entry: Entry  # a draft until the loop begins, then as it is on record
+    lineage: Lineage = NO_LINEAGE  # of its gradients, with its own entry; nothing until it begins
     begun: bool = False
-    due: int = 0
-    taken: int = 0
-    loaded: str = ""
-    ended: str = ""
+    due: int = 0  # number of the step whose gradient may be taken now; 0 for none
+    taken: int = 0  # gradients so far, with those of the loop that it goes on with
+    loaded: str = ""  # id of the weights that a loaded state was saved with
+    ended: str = ""  # id of the weights as it ended
 
 
 class PrivateLoop:
@@ -235,19 +227,18 @@ class PrivateLoop:
         x: features ``(n, ...)``, a tensor or an array, of any dtype; private.
         y: labels ``(n, ...)``; private.
         ledger: that pays when the loop begins; by default the one of this process.
-        lineage: of mask and weights, where these depend on records: that of the tickets they are from. A mask without one
-            must be declared: ``provenance`` ``data-free`` or ``public``, or ``private``, which certifies nothing.
+        lineage: of mask and weights: that of the tickets they are from. A mask without one must be declared:
+        provenance: ``data-free`` or ``public``, or ``private``, which certifies nothing.
         settings: fields of ``LoopOptions`` (``dpltm.options.train``) and of :class:`LoopSettings`; ``batch_size``,
             ``steps``, ``delta``, and ``epsilon`` or ``noise_multiplier`` are needed.
 
     Raises:
-        InputError: anything that cannot be trained privately as it stands, before budget is spent or a record is read for
-            anything but its shape; later only where the model or the loss fails on a record.
+        InputError: anything that cannot be trained privately as it stands, before budget is spent; later only where the
+            model or the loss fails on a record.
         BudgetError: epsilon is not above what the ledger already holds.
 
-    In a program that ``torchrun`` started and that has joined its process group, every rank makes the same loop: of the same
-    model, records and settings, or all are refused. The ranks share the work of each step, and get the same gradient. Rank 0
-    alone draws, adds noise, and pays, in its ledger.
+    In a program that ``torchrun`` started and that has joined its process group, every rank makes the same loop, or all are
+    refused, and gets the same gradient. Rank 0 alone draws, adds noise, and pays, in its ledger.
 
     Guarantees:
         What the loop puts into ``grad`` is (epsilon, delta)-DP as ``report`` states, for one record, or one person where
@@ -283,13 +274,13 @@ class PrivateLoop:
             check_type(name, value)
         check_names(model, "model:")
         check_layers(model)
-        terms = LoopSettings.of(settings)
+        self.settings = terms = LoopSettings.of(settings)
         self.ledger = of_process(terms.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage
         exposed = _exposed(terms.mask, lineage, provenance)
         check_no_loader(x)
-        x, y = _rows_of("x", x), _rows_of("y", y)
-        terms, rows, persons = _by_person(terms, x, y)
+        self.records = x, y = _rows_of("x", x), _rows_of("y", y)
+        rows, persons = _by_person(terms, x, y)
         at_hand = len(x) if persons is None else len(persons)
         count = terms.records or at_hand
         plan = terms.plan(count)
@@ -300,7 +291,7 @@ class PrivateLoop:
         records = Records(x, y, dtype=like.dtype, device=like.device, persons=persons)
         if plan.class_weight is not None:
             _check_classes(y, len(plan.class_weight))
-        self.model = model
+        self.model, self.provenance = model, provenance
         mask = Mask.dense(model) if terms.mask is None else terms.mask
         joined = Ranks.of_program()
         self._ranks = ranks = joined or Ranks()
@@ -315,7 +306,6 @@ class PrivateLoop:
         ranks.agree(self.gradients.kernels)
         if (live := self.gradients.gradients.live) == 0:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
-        self.settings, self.provenance, self.records = terms, provenance, (x, y)
         self._facts = {} if terms.save_every is None else self._facts_with(mask)
         part = Part("arrays", self.ledger.snapshot(rows.digest))
         part = self.ledger.owned(part, rows.units_name, rows.owners_digest)
@@ -325,21 +315,17 @@ class PrivateLoop:
         draft = Entry("release", part, (steps, *exposed), words, facts, unit=terms.protected)
         multiplier = ranks.tell(ranks.together(partial(self._multiplier, draft) if ranks.first else float))
         self.gradients.plan = replace(plan, mechanism=replace(steps, noise_multiplier=multiplier))
-        self._state = LoopState(replace(draft, mechanisms=(self.mechanism, *exposed)))
+        self._state = _State(replace(draft, mechanisms=(self.mechanism, *exposed)))
         check_canaries(terms.audit, live, multiplier)
         if ranks.first:
             plant(self.gradients, terms.sampling)
-        self._notes = list[str]()
-        if terms.records is None:
-            counted = "records" if persons is None else "persons"
-            self._notes.append(
-                f"the number of {counted} was counted and is treated as public; say records=... to keep it private"
-            )
-        if persons is not None:
-            self._notes.append(persons_note(terms.unit, terms.per_unit))
-        self._notes += shares_notes(terms.class_shares)
-        if lineage is None and provenance is None:
-            self._notes.append(START_NOTE)
+        counted = "records" if persons is None else "persons"
+        self._notes = [
+            *([] if terms.records is not None else [COUNTED.format(counted)]),
+            *([] if persons is None else [persons_note(terms.unit, terms.per_unit)]),
+            *shares_notes(terms.class_shares),
+            *([START_NOTE] if lineage is None and provenance is None else []),
+        ]
         self._process = os.getpid()
         self._lock = threading.RLock()
 
@@ -398,7 +384,10 @@ class PrivateLoop:
                 raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
             self._check_process()
             if not self._state.loaded:
-                self._ranks.together(self._enter if self._ranks.first else bool)
+                enter = partial(pay, self._plan, self.ledger)
+                paid = self._ranks.together(enter if self._ranks.first else lambda: None)
+                if paid is not None:
+                    self._take_over(paid)
             elif self._state.loaded != self._weights_id():
                 raise InputError("model: its weights are not those that the state was saved with; load these as well")
             self._move(begun=True)
@@ -408,16 +397,8 @@ class PrivateLoop:
         with self._lock:
             self._state = replace(self._state, **changes)
 
-    def _enter(self) -> None:
-        self._take_over(pay(self._plan, self.ledger))
-
     def _plan(self, book: Book, entered: Entry | None) -> Once[None]:
-        """Return what pays for the steps, with the noise on record where they are paid for. It yields nothing of use:
-        samples and noise come from the sources of the loop.
-
-        Raises:
-            BudgetError: the ledger has come to hold too much since the noise was calibrated.
-        """
+        """Return what pays for the steps, with the noise on record where they are paid for; it draws nothing itself."""
         account = book.account(self.lineage)
         budget = self.settings.epsilon
         drafts = (self.entry,)
@@ -450,7 +431,7 @@ class PrivateLoop:
         self._move(ended=self._weights_id())
 
     def _numbers(self) -> Iterator[int]:
-        """Numbers of the steps that are this loop's to draw: all, or block after block, as long as the ledger has any."""
+        """Yield numbers of steps to draw: all, or block after block, as long as the ledger has any."""
         every, last = self.settings.save_every, self.mechanism.steps
         if every is None:
             yield from range(1, last + 1)
@@ -479,12 +460,8 @@ class PrivateLoop:
     def state_dict(self) -> dict[str, Any]:
         """Return what a loop made alike, in any process that has the ledger, needs to go on; save model and optimizer too.
 
-        The steps that are paid for are handed out in blocks of ``save_every`` by the ledger, each once. So whoever goes on,
-        be it several at a time, gets blocks that nobody had: steps that were handed out after the last save are lost, and
-        nothing is paid again. Save at the end of a block, and a stop in between loses none.
-
-        Returns:
-            Numbers, texts and tensors, for ``torch.save``. There is no key in it: noise is never drawn again.
+        The ledger hands out the paid steps in blocks of ``save_every``, each once: whoever goes on gets blocks that nobody
+        had. Save at the end of a block, and a stop in between loses no step. Nothing is paid or drawn again.
 
         Raises:
             InputError: the loop has no ``save_every``, or has not begun.
@@ -548,8 +525,7 @@ class PrivateLoop:
     ) -> Run:
         """Return the run that the loop was, once it has ended: with a copy of the model, and what it depends on.
 
-        ``dpltm.tickets.save`` keeps it; report, compare, evaluate, predict and ``privacy check`` read it. Its figure is
-        that of the whole plan, whatever was left out of it.
+        Its figure is that of the whole plan, whatever was left out of it.
 
         Args:
             bounds: public range of ``x`` as it is stored: a run scales records by it, to [0, 1], or to [-1, 1] where its
@@ -559,8 +535,8 @@ class PrivateLoop:
                 takes others. Whoever loads the run names it again: ``load(path, model=Net, inputs=...)``.
 
         Raises:
-            InputError: the loop has not ended, or its model was changed since; the model is none that a run holds, gives
-                no classes for class numbers, or something else for made-up records than behind ``bounds`` and ``inputs``.
+            InputError: the loop has not ended, or its model was changed since; the model is none that a run holds, or gives
+                something else for made-up records than behind ``bounds`` and ``inputs``.
         """
         state = self._state
         if not self._ranks.first or state.ended != self._weights_id():
@@ -590,10 +566,9 @@ class PrivateLoop:
             raise InputError(
                 "`model`: a pruned weight is not zero; an optimizer with the loop's gradients alone leaves it so"
             )
-        options = {**terms.options, "accountant": "pld", "filter": str(terms.filter)}
         clips: list[Any] = [terms.filter, *(getattr(terms.filter, place, None) for place in ("before", "after"))]
-        norms = [clip.clip_norm for clip in clips if hasattr(clip, "clip_norm")]
-        options["clip_norm"] = norms[0] if norms else None
+        clip_norm = next((clip.clip_norm for clip in clips if hasattr(clip, "clip_norm")), None)
+        options = {**terms.options, "accountant": "pld", "filter": str(terms.filter), "clip_norm": clip_norm}
         resolved = {**plan.step_facts(mask), "kernels": dict(self.gradients.gradients.kernels)}
         report = self.report()
         return Run(
@@ -630,23 +605,19 @@ class PrivateLoop:
 
 
 def _by_person(
-    settings: LoopSettings, x: Tensor | np.ndarray, y: Tensor | np.ndarray
-) -> tuple[LoopSettings, Rows, list[np.ndarray] | None]:
-    """Return settings with their most records of a person, records as a ledger knows them, and places of each person's."""
+    terms: LoopSettings, x: Tensor | np.ndarray, y: Tensor | np.ndarray
+) -> tuple[Rows, list[np.ndarray] | None]:
+    """Return records as a ledger knows them, and the places of those of each person that count."""
     values, labels = (part.detach().cpu().float().numpy() if isinstance(part, Tensor) else part for part in (x, y))
     rows = Rows(values, labels)
-    if settings.units is None:
-        return settings, rows, None
-    whose = as_array(settings.units, "units")
-    names = checked_units(RawSplit(values, None, "records", units=whose, units_name=settings.unit))
-    slots = PER_UNIT if settings.per_unit is None else settings.per_unit
-    if not 1 <= slots <= MAX_SLOTS:
-        raise InputError("per_unit", slots, f"a whole number from 1 to {MAX_SLOTS:,}")
-    rows = rows.owned(names, settings.unit)
-    persons = places_of_persons(rows, slots)
+    if terms.units is None:
+        return rows, None
+    raw = RawSplit(values, None, "records", units=as_array(terms.units, "units"), units_name=terms.unit)
+    rows = rows.owned(checked_units(raw), terms.unit)
+    persons = places_of_persons(rows, terms.per_unit or PER_UNIT)
     if len(persons) < 2:
         raise InputError("`units`: all records are one person's, so nothing can be learned of many")
-    return replace(settings, units=names, per_unit=slots), rows, persons
+    return rows, persons
 
 
 def _exposed(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> tuple[Unprotected, ...]:

@@ -18,7 +18,7 @@ from dpltm.features.feature_map import SplineMap
 from dpltm.features.inputs import Services, check_quantities
 from dpltm.filters import PARAMETERS, Filter, check_claims, make_filter
 from dpltm.gradients.linear_layer import compiler_at_hand
-from dpltm.networks import Network, for_inputs
+from dpltm.networks import ModelSpec, Network, for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_loss, check_priced, check_score, has_diverged
 from dpltm.networks.masks import network_id
 from dpltm.networks.own_network import as_trained, check_scored_rows, network_notes, source_facts
@@ -367,7 +367,7 @@ def _check_alone(options: TrainOptions, asked: str, *names: str) -> None:
 
 def check_takes_persons(spec: Network, dataset: Dataset) -> None:
     """Raise InputError for a network that a person's records, side by side, cannot go through."""
-    if dataset.of_persons and not spec.takes_persons:
+    if dataset.of_persons and not (isinstance(spec, ModelSpec) and "vectors" in spec.name.kind.inputs):
         raise InputError(
             f"`unit_column`: a person's records go through an {listed(for_inputs('vectors'))}, behind features too, not"
             f" through {spec.text}; take such a network"

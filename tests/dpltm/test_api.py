@@ -321,15 +321,15 @@ def masked():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: dpltm.train(a_set(), X, Y, round=1, ledger="l", **NOISY), "`ledger`: 'l' is not a ledger; give dpltm.L"),
-        (lambda: dpltm.train(a_run(), X, Y, **NOISY), "`ticket`: a value of type Run is not a ticket set, a winner or the"),
+        (lambda: dpltm.train(a_set(), X, Y, round=1, ledger="l", **NOISY), "`ledger`: 'l' is not a dpltm.Ledger or None;"),
+        (lambda: dpltm.train(a_run(), X, Y, **NOISY), "`ticket`: a value of type Run is not a ticket set or a winner or"),
         (lambda: dpltm.train("mlp:4", X, Y, bounds="0,16"), "`bounds`: '0,16' is not a pair of numbers; pass the"),
         (lambda: dpltm.train("mlp:4", X, Y, seed=10**5000), "`seed`: a value of type int is not a whole number of 64 bits"),
         (lambda: dpltm.train("mlp:4", masked(), Y), "`x`: a masked array, whose mask would be lost; fill it, or"),
         (lambda: dpltm.train("mlp:4", [[1], [1, 2]], Y), "`x`: a value of type list is no array: "),
         (lambda: dpltm.select("mlp:8", X, Y, eps1=1.0), "`tickets`: 'mlp:8' is not a ticket set or a winner; give what"),
         (lambda: dpltm.transfer(a_run(), X, Y), "`tickets`: a value of type Run is not a ticket set or a winner; give what"),
-        (lambda: dpltm.evaluate(a_set(), X, Y), "`run`: a value of type TicketSet is not a run; give what dpltm.train"),
+        (lambda: dpltm.evaluate(a_set(), X, Y), "`run`: a value of type TicketSet is not a run; give what a stage"),
         (lambda: dpltm.evaluate(a_run(), records(2)), "`x`: records2 has no test split; name a file with one by `test`"),
         (lambda: dpltm.predict(a_run(), X * np.nan), "records: x has nan at record 0, feature 0 (counted from 0); features"),
         (lambda: dpltm.predict(a_run(), records(0)), "records: x has dtype object; give numbers"),

@@ -135,5 +135,5 @@ def test_groups_say_what_their_commands_say() -> None:
     assert len(entries) > 20
     for entry in entries:
         assert isinstance(entry, Later)
-        assert entry.summary == paragraphs_of(entry.options.resolve())[0]
+        assert entry.summary == paragraphs_of(entry.options.resolve().__doc__)[0]
         assert entry.command.name == entry.name

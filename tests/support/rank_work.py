@@ -171,7 +171,7 @@ def loop(own: Sequence[dict[str, Any]] = (), spent: float | None = None, steps: 
     }
     if "audit" in given:
         try:
-            told["canaries"] = private.audit().canaries
+            told["canaries"] = private.audit().facts["canaries"]
         except InputError as error:
             told["canaries"] = str(error)
     return told

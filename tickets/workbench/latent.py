@@ -1,9 +1,7 @@
 """``dpltm latent``: what protocols claim, schemes, the owners' messages, and what a server learns from them.
 
-``claim`` says what a protocol certifies. ``make_scheme`` settles how records are randomised, from public records alone.
-``encoding`` is the owners' release: each message is locally private under replace-one whatever the record, and encoding the
-same records again is another release, so their ledger holds an entry for each time (privacy-model.md 6). ``learn`` is the
-server's side, which sees no record, so nothing there costs anything more.
+Only ``encoding`` sees private records: each message is locally private under replace-one, and encoding the same records
+again is another release, with an entry of its own (docs/privacy-model.md 6). Nothing on the server's side costs more.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from dpltm.features import parse
 from dpltm.features.inputs import with_feature_map
 from dpltm.local import CODEBOOK, PROTOCOLS
 from dpltm.local.channels import channel
-from dpltm.local.codebook import Codebook, best_codebook, nearest_mean
+from dpltm.local.codebook import Codebook, best_codebook, estimates, nearest_mean
 from dpltm.local.latent import (
     FEW_BITS,
     STEP_SIZES,
@@ -73,13 +71,10 @@ from dpltm.tickets.workbench.records import open_dataset
 
 
 def claim(request: EpsilonRequest, _: Progress = SILENT) -> dict[str, Any]:
-    """Return what a setting claims for a record and its label, and what all copies of it are worth.
-
-    Neighbours are any two records. It is the answer of ``dpltm latent epsilon``, which needs no file.
-    """
-    epsilon, label, copies = request.epsilon, request.label_epsilon or 0.0, request.copies
+    """Return the answer of ``dpltm latent epsilon``: what a setting claims for any two records, and what it certifies."""
+    label, copies = request.label_epsilon or 0.0, request.copies
     protocol = PROTOCOLS[request.protocol]
-    bits = channel(protocol.name, request.bits, epsilon, request.alpha)
+    bits = channel(protocol.name, request.bits, request.epsilon, request.alpha)
     p, q = bits.probabilities()
     beyond = f"{protocol.name} claims its epsilon for strings with a single 1 (`one_hot`); these are any strings"
     due = {
@@ -93,7 +88,7 @@ def claim(request: EpsilonRequest, _: Progress = SILENT) -> dict[str, Any]:
         **asdict(request),
         "p": p[: len(bits.pattern)].tolist(),
         "q": q[: len(bits.pattern)].tolist(),
-        "nominal": epsilon + label,
+        "nominal": request.epsilon + label,
         "certified": copies * (bits.certified(request.one_hot) + label),
         "notes": [note for note, is_due in due.items() if is_due],
     }
@@ -102,29 +97,25 @@ def claim(request: EpsilonRequest, _: Progress = SILENT) -> dict[str, Any]:
 # --- Schemes --------------------------------------------------------------------------------------------------------
 
 MAX_STATISTICS_RECORDS = 7000  # public records that statistics are taken from, at most
-
-DIRECTIONS = ((0.75, 24), (1.5, 64), (3.0, 192), (math.inf, 256))
-"""Directions of drawings for a codebook of less than this epsilon: best for 60,000 messages, by kmnist-7k alone."""
+DIRECTIONS = ((0.75, 24), (1.5, 64), (3.0, 192), (math.inf, 256))  # of drawings, below an epsilon; best by kmnist-7k
 
 
 def answer_of(options: SchemeOptions, values: int = 1, classes: int = 2) -> BitStrings | Codebook:
     """Return what is sent of records of so many values and classes; InputError for options that contradict each other."""
     if parse(options.features) is None:
         raise InputError("`features`: none leaves values as they are, whose scale differs; take unit")
-    epsilon = options.epsilon
     if options.protocol == CODEBOOK.name:
         _leave_out(options, "alpha", "format", "label_epsilon")
-        return best_codebook(values, classes, epsilon)
+        return best_codebook(values, classes, options.epsilon)
     bits = parse_numbers("format", options.format or "0,0")
     if len(bits) != 2 or not all(part.is_integer() for part in bits):
         raise InputError(f"`format`: {options.format!r} is not of the form WHOLE,FRACTION, such as 4,5")
-    form = FixedPoint(int(bits[0]), int(bits[1]))
     label = _label_epsilon(options.label_epsilon)
-    return BitStrings(values, classes, form, options.protocol, epsilon, options.alpha, label)
+    form = FixedPoint(int(bits[0]), int(bits[1]))
+    return BitStrings(values, classes, form, options.protocol, options.epsilon, options.alpha, label)
 
 
 def _leave_out(options: Options, *names: str) -> None:
-    """Raise InputError for options of bits, where what is sent is one index of a codebook."""
     for name in names:
         if getattr(options, name) is not None:
             raise InputError(
@@ -147,14 +138,9 @@ def _label_epsilon(text: str | None) -> float | None:
 
 
 def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progress: Progress = SILENT) -> Scheme:
-    """Return the scheme of owners and server, from public records of the shape, range and classes of the private ones.
-
-    Args:
-        options: features, protocol and budget. For a codebook, ``drawings`` without a number has as many directions as suit
-            the budget.
-    """
+    """Return the scheme by ``options``, from public records of the shape, range and classes of the private ones."""
     features = options.features
-    if options.protocol == CODEBOOK.name and features == "drawings":
+    if options.protocol == CODEBOOK.name and features == "drawings":  # as many directions as suit the budget
         features = f"drawings:{next(count for below, count in DIRECTIONS if options.epsilon < below)}"
     feature_map = with_feature_map(public, features).feature_map
     width = 1 if feature_map is None else feature_map.features
@@ -178,7 +164,7 @@ def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progres
 
 
 def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
-    """Make a scheme and write it; return the answer of ``dpltm latent scheme``."""
+    """Return the answer of ``dpltm latent scheme``, and write the scheme."""
     out = Path(request.out)
     files.check_free(out)
     with naming(dataset="public"):
@@ -191,9 +177,10 @@ def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _facts(scheme: Scheme) -> dict[str, Any]:
-    facts = ("values", "classes", "protocol", "epsilon", "record_bytes", "nominal", "certified")
-    stated = {name: getattr(scheme.answer, name) for name in facts}
-    return {"id": scheme.id, "features": scheme.feature_map.text, **stated, **scheme.answer.facts}
+    own = ("candidates",) if isinstance(scheme.answer, Codebook) else ("bits", "alpha", "label_epsilon")
+    names = ("values", "classes", "protocol", "epsilon", "record_bytes", "nominal", "certified", *own)
+    stated = {name: getattr(scheme.answer, name) for name in names}
+    return {"id": scheme.id, "features": scheme.feature_map.text, **stated}
 
 
 # --- The owners' side: messages -------------------------------------------------------------------------------------
@@ -202,10 +189,9 @@ def _facts(scheme: Scheme) -> dict[str, Any]:
 def encoding(
     scheme: Scheme, dataset: Dataset, options: EncodeRequest, ledger: Ledger, progress: Progress = SILENT
 ) -> Once[Iterator[np.ndarray]]:
-    """Return the release of messages of each record of a dataset (one will do), to be priced or paid for.
+    """Return the release of messages of each record of a dataset, to be priced or paid for.
 
-    Its one value yields some messages at a time, ``(n, record_bytes)`` uint8, in the order of the records: one of each, and
-    ``augment`` more.
+    Its one value yields some messages at a time, ``(n, record_bytes)`` uint8 (``Scheme.messages``).
 
     Guarantees:
         Each message is ``scheme.answer.certified``-locally private, on coins that follow from the secret of the release.
@@ -240,7 +226,6 @@ def encoding(
 
 
 def _check_fits(scheme: Scheme, dataset: Dataset) -> None:
-    """Raise InputError unless records of the dataset are of the shape, range and classes that were agreed on."""
     agreed = scheme.feature_map
     for option, theirs, ours in (
         ("dataset", dataset.train.shape, agreed.shape),
@@ -254,7 +239,7 @@ def _check_fits(scheme: Scheme, dataset: Dataset) -> None:
 
 
 def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> dict[str, Any]:
-    """Enter the release, randomise the records, and write the messages; return the answer of ``dpltm latent encode``."""
+    """Return the answer of ``dpltm latent encode``: the release entered, the records randomised, the messages written."""
     out = Path(request.out)
     files.check_free(out)
     files.check_writable(out)
@@ -290,21 +275,13 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
 # --- The server's side: networks that learn from messages -----------------------------------------------------------
 
 ROWS_SEEN = 10_000  # messages that accuracy in training is measured on, at most
-
 MAX_POINTS = 10  # epochs after which accuracy is measured, at most
-
 CHUNK = 512  # records at a time when accuracy is measured: a few hundred of bits take a quarter of a gigabyte
 
 
 @dataclass(frozen=True)
 class Learned:
-    """A network that learned from messages.
-
-    Attributes:
-        facts: what is told of it: among others ``accuracy`` on public test records as they are and, of bits,
-            ``randomised`` like the private ones; None if not measured.
-        metrics: steps, certified epsilon and accuracy on randomised records, after each epoch on bits.
-    """
+    """A network that learned from messages: ``facts`` are told of it, and ``metrics`` of each epoch on bits."""
 
     spec: ModelSpec
     model: nn.Module
@@ -313,10 +290,7 @@ class Learned:
 
 
 def messages_of_one(lineage: Lineage) -> int:
-    """Return how many messages of one record there are at most, by the ledger that they are from: at least 1.
-
-    A record that has messages in several ledgers is not known: each ledger is another owner's.
-    """
+    """Return how many messages of one record there are at most, 1 or more; each ledger is another owner's."""
     entries = [entry for entry in lineage.entries if entry.kind == "local"]
     most = 1
     for home in {entry.home for entry in entries}:
@@ -340,10 +314,6 @@ def learn(
         received: messages, ``(n, record_bytes)`` uint8 each.
         test: a dataset whose test split is public.
         most: messages of one record among them (``messages_of_one``), for figures and notes.
-
-    Raises:
-        InputError: options that are out of range, or contradict the scheme; test records that are not like those of the
-            scheme; training that diverged.
     """
     answer, rows = scheme.answer, np.concatenate(received)
     spec = network(answer, options)
@@ -354,7 +324,7 @@ def learn(
     model = build(spec, options.seed)
     certified, training, metrics = most * answer.certified, None, []
     if isinstance(answer, Codebook):
-        model.load_state_dict(nearest_mean(answer, rows))
+        model.load_state_dict(nearest_mean(answer, estimates(answer, rows)))
     else:
         messages = Messages(rows, answer, inputs=options.inputs)
         epsilon = json_figure(certified)
@@ -369,25 +339,18 @@ def learn(
     if isinstance(answer, Codebook) and answer.labels == "signed":
         notes.append("classes are taken to be equally frequent: messages of this epsilon do not tell")
     facts = {
-        "records": len(rows),
-        "model": spec.text,
-        "width": spec.features,
-        "protocol": answer.protocol,
-        "nominal": most * answer.nominal,
-        "certified": certified,
-        "seconds": seconds,
-        "training": training,
+        "records": len(rows), "model": spec.text, "width": spec.features, "protocol": answer.protocol,
+        "nominal": most * answer.nominal, "certified": certified, "seconds": seconds, "training": training,
         "accuracy": tested and accuracy(model, *tested[::2], chunk=CHUNK),
-        "randomised": metrics[-1]["accuracy"] if metrics else None,
-        "notes": notes,
-    }
+        "randomised": metrics[-1]["accuracy"] if metrics else None, "notes": notes,
+    }  # fmt: skip
     return Learned(spec, model, facts, metrics)
 
 
 def _train(
     model: nn.Module, messages: Messages, options: TrainRequest, tested: Tested | None, progress: Progress
 ) -> Iterator[dict[str, Any]]:
-    """Train on messages of bits; yield steps and accuracy on randomised test records after whole epochs."""
+    """Yield steps and accuracy on randomised test records after whole epochs."""
     done, epoch = 0, len(messages) // options.batch_size
     steps = max(1, round(options.epochs * len(messages) / options.batch_size))
     draw = torch.Generator().manual_seed(options.seed + 2**32)
@@ -420,8 +383,7 @@ def network(answer: BitStrings | Codebook, options: TrainRequest) -> ModelSpec:
     return ModelSpec(name, answer.channel.bits, answer.classes)
 
 
-Tested = tuple[Inputs, Inputs, Tensor]
-"""Public test records as a network takes them, as they are and, of bits, randomised as the private ones were; labels."""
+Tested = tuple[Inputs, Inputs, Tensor]  # public test records as they are, and randomised if they are bits; labels
 
 
 def _test_records(scheme: Scheme, test: Dataset, options: TrainRequest, progress: Progress) -> Tested:
@@ -440,16 +402,16 @@ def _test_records(scheme: Scheme, test: Dataset, options: TrainRequest, progress
 
 
 def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
-    """Train a network on messages, and write it; return the answer of ``dpltm latent train``."""
+    """Return the answer of ``dpltm latent train``, and write the network that it trains on messages."""
     out = Path(request.out)
     files.check_free(out)
     files.check_writable(out)
     scheme = load_scheme(Path(request.scheme))
-    received = [read_messages(path, scheme) for path in _message_files(request.messages)]
-    sent = [entry.id for messages in received for entry in messages.lineage.entries if entry.kind == "local"]
+    rows, lineages = zip(*(read_messages(path, scheme) for path in _message_files(request.messages)), strict=True)
+    sent = [entry.id for lineage in lineages for entry in lineage.entries if entry.kind == "local"]
     if len(set(sent)) != len(sent):
         raise InputError("`messages`: two files hold the same messages; every message counts once")
-    lineage = lineage_of(scheme, *received)
+    lineage = lineage_of(scheme, *lineages)
     test = None
     if request.test is not None:
         test_options = DataOptions(dataset=request.test)
@@ -458,7 +420,6 @@ def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
             test_options = replace(test_options, bounds=f"{low!r},{high!r}", classes=scheme.answer.classes)
         with naming(dataset="test"):
             test = open_dataset(test_options)
-    rows = [messages.rows for messages in received]
     learned = learn(scheme, rows, request, test, progress, messages_of_one(lineage))
     body = as_flags({"run": str(out), **learned.facts})
     save_learned(out, scheme, learned, {**recorded(request), **files.published(body)}, lineage)
@@ -467,7 +428,6 @@ def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _message_files(text: str) -> list[Path]:
-    """Return the files that are named, and those that end in .msg in folders that are named."""
     paths: list[Path] = []
     for path in map(Path, text.split(",")):
         paths += sorted(path.glob("*.msg")) if path.is_dir() else [path]
@@ -482,11 +442,8 @@ _SCHEME = files.Document(
     "dpltm-scheme", 2, frozenset({"id", "nominal", "certified", "answer", "feature_map", "lineage"})
 )
 _MESSAGES = files.Document("dpltm-messages", 2, frozenset({"scheme", "records", "record_bytes", "lineage"}))
-
 STATISTICS = "statistics.safetensors"
-
 ANSWERS: dict[str, type[BitStrings] | type[Codebook]] = {"bit-strings": BitStrings, "codebook": Codebook}
-
 MAGIC = b"DPLTMMSG"  # first eight bytes of a file of messages
 
 
@@ -539,16 +496,8 @@ def load_scheme(path: Path) -> Scheme:
     return scheme
 
 
-@dataclass(frozen=True)
-class Received:
-    """Messages of one file."""
-
-    rows: np.ndarray
-    lineage: Lineage
-
-
 def write_messages(target: Path, scheme: Scheme, records: int, blocks: Iterable[np.ndarray], lineage: Lineage) -> None:
-    """Write a file of messages, which travel from owners to the server, some at a time."""
+    """Write a file of messages, some at a time."""
     header = {"scheme": scheme.id, "records": records, "record_bytes": scheme.answer.record_bytes}
     text = canonical(_MESSAGES.sealed({**header, "lineage": to_json(lineage)})).encode()
     with files.new_file(target) as staging, staging.open("wb") as stream:
@@ -557,8 +506,8 @@ def write_messages(target: Path, scheme: Scheme, records: int, blocks: Iterable[
             stream.write(np.ascontiguousarray(block).data)
 
 
-def read_messages(path: Path, scheme: Scheme) -> Received:
-    """Return messages that :func:`write_messages` wrote."""
+def read_messages(path: Path, scheme: Scheme) -> tuple[np.ndarray, Lineage]:
+    """Return messages that :func:`write_messages` wrote, ``(n, record_bytes)`` uint8, and what they are of."""
     data = files.read_bytes(path, sys.maxsize, links=True)
     length = int.from_bytes(data[8:16], "little")
     if data[:8] != MAGIC or len(data) < 16 or length > files.MAX_LINEAGE:
@@ -576,17 +525,13 @@ def read_messages(path: Path, scheme: Scheme) -> Received:
     rows = np.frombuffer(data, np.uint8, offset=16 + length).reshape(count, width)
     try:
         scheme.answer.check(rows)
-        return Received(rows, lineage_from_json(header["lineage"]))
+        return rows, lineage_from_json(header["lineage"])
     except DpltmError as error:
         raise ArtifactError(f"{path}: {error}; it is damaged") from None
 
 
 def save_learned(target: Path, scheme: Scheme, learned: Learned, result: Mapping[str, Any], lineage: Lineage) -> None:
-    """Write a network that was trained on messages.
-
-    From a codebook it is a run like any other, whose network takes features. From bits it is one on messages: its folder
-    has no ``config.json``.
-    """
+    """Write a network that was trained on messages: a run, but from bits, which no command makes of records (no config)."""
     spec, model, mask = learned.spec, learned.model, Mask.dense(learned.model)
     with files.new_folder(target) as folder:
         weights = network_id(model, mask)

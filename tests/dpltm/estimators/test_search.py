@@ -110,7 +110,7 @@ SEEN = {
     "calibration": lambda made, x, y: CalibratedClassifierCV(made, cv=2).fit(x, y),
     "labels": lambda made, x, y: made.fit(x, y).predict(x),
     "one of many": lambda made, x, y: made.fit(x, y).predict_proba(np.concatenate([1 - x, x[7:8]])),
-    "another clone's": lambda made, x, y: clone(made.fit(x, y)).fit(x[:100], y[:100]).decision_function(x[100:]),
+    "another clone's": lambda made, x, y: clone(made.fit(x, y)).fit(x[:100], y[:100]).predict_proba(x[100:]),
     "targets": lambda _, x, y: (
         dpltm.TicketRegressor(bounds=(0, 1), target_bounds=(0, 1), epochs=2).fit(x, y).predict(x)
     ),

@@ -125,34 +125,34 @@ def test_a_mask_of_another_shape_is_refused():
 
 # Losses, randomness, failures, and what torch.func cannot take.
 
-OWN_MEAN = "take the mean of a record's losses (flatten(1).mean(1)), or give outputs and labels one shape (squeeze(1))"
+REMEDY = (
+    "use reduction='none' and the mean of a record's losses (flatten(1).mean(1)), give outputs and labels one shape, and let"
+    " dimension 0 be the record (squeeze(1) in place of squeeze())"
+)
 
 
 @once
 @pytest.mark.parametrize(
-    ("loss", "shape", "fix"),
+    ("loss", "shape"),
     [
-        (lambda out, y: squared_error(out, y).mean(), "()", "use reduction='none'"),
-        (lambda out, y: squared_error(out, y)[:, None], "(11, 1)", OWN_MEAN),
-        (lambda out, y: (out - y[:, None]).square(), "(11, 2)", OWN_MEAN),
-        (lambda out, y: (out[:, :1] - y).square(), "(11, 11)", OWN_MEAN),
-        (lambda out, y: squared_error(out, y)[:4], "(4,)", OWN_MEAN),  # which happens to fit the batch
+        (lambda out, y: squared_error(out, y).mean(), "()"),
+        (lambda out, y: squared_error(out, y)[:, None], "(11, 1)"),
+        (lambda out, y: (out[:, :1] - y).square(), "(11, 11)"),
+        (lambda out, y: squared_error(out, y)[:4], "(4,)"),  # which happens to fit the batch
     ],
-    ids=["mean", "column", "outputs", "pairs", "as many as the batch"],
+    ids=["mean", "column", "pairs", "as many as the batch"],
 )
-def test_a_loss_that_is_not_one_value_a_record_is_refused(loss, shape, fix):
-    expected = "of outputs (11, 2) and labels (11,), expected one value for each of 11 records; "
-    assert refusal(nn.Linear(6, 2), loss) == f"loss: shape {shape} {expected}{fix}"
+def test_a_loss_that_is_not_one_value_a_record_is_refused(loss, shape):
+    expected = "of outputs (11, 2) and labels (11,), expected one value for each of 11 records"
+    assert refusal(nn.Linear(6, 2), loss) == f"loss: shape {shape} {expected}; {REMEDY}"
 
 
 @once
 def test_a_model_that_drops_the_dimension_of_records_is_told_so():
     """With one record alone, squeeze() takes it away as well."""
     model = Applied(lambda self, x: self.layer(x[:, None]).squeeze(), layer=nn.Linear(6, 3))
-    assert refusal(model, cross_entropy, y=torch.zeros(4, dtype=torch.long)) == (
-        "loss: shape () of outputs (3,) and labels (1,), expected one value for each of 1 records; let the model keep"
-        " dimension 0 for records (squeeze(1) or flatten(1) in place of squeeze(), say)"
-    )
+    said = "loss: shape () of outputs (3,) and labels (1,), expected one value for each of 1 records"
+    assert refusal(model, cross_entropy, y=torch.zeros(4, dtype=torch.long)) == f"{said}; {REMEDY}"
 
 
 @once

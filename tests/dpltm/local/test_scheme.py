@@ -312,7 +312,7 @@ def test_signed_messages_and_long_records_tell_no_second_moments(found):
     x, y = records(50, found.values)
     rows = found.randomise(x, y, FastSource(0))
     assert estimates(found, rows).moments is None
-    assert nearest_mean(found, rows)["fc1.weight"].shape == (3, found.values)
+    assert nearest_mean(found, estimates(found, rows))["fc1.weight"].shape == (3, found.values)
 
 
 @pytest.mark.parametrize("deviation", [1e-9, 1.0, 1e9])
@@ -351,7 +351,7 @@ def test_a_frequent_class_is_not_shunned():
     x = (np.where(y[:, None], -1.0, 1.0) * np.eye(1, 6) + 0.5 * generator.normal(size=(count, 6))).astype("f4")
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
     found = best_codebook(6, 2, 4.0)
-    parameters = nearest_mean(found, found.randomise(x, y, FastSource(0)))
+    parameters = nearest_mean(found, estimates(found, found.randomise(x, y, FastSource(0))))
     outputs = x @ parameters["fc1.weight"].numpy().T + parameters["fc1.bias"].numpy()
     right = outputs.argmax(1) == y
     assert min(right[y == 0].mean(), right[y == 1].mean()) > 0.9

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dpltm.networks import ModelSpec, build, for_tables, renamed, resolve
+from dpltm.networks import ModelSpec, build, for_tables, resized, resolve
 from refusals import refused
 
 
@@ -72,7 +72,7 @@ def test_a_network_has_the_shapes_of_its_name_and_the_name_of_its_shapes(text, f
     model = build(spec, 0)
     assert list(spec.shapes().items()) == [(name, tuple(p.shape)) for name, p in model.named_parameters()]
     assert model(torch.rand(2, features)).shape == (2, 3)
-    assert renamed(spec, spec.shapes()).shapes() == spec.shapes()
+    assert resized(spec, spec.name.widths).shapes() == resized(spec, ()).shapes() == spec.shapes()
 
 
 @pytest.mark.parametrize(("text", "features"), [("mlp:200,50", 300), ("cnn:28x28x3", 2352)])
@@ -241,8 +241,7 @@ def test_data_that_a_name_does_not_fit(text, shape, tables, message):
 
 MANY = ",".join("1" * 101)
 KNOWN = (
-    "unknown network {!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent, embed, embed-pad,"
-    " lstm, gru, rnn"
+    "unknown network {!r}; known: mlp[-tanh]:W,W,..., cnn[-tanh], latent[-tanh], embed[-pad][-tanh], lstm, gru, rnn"
 )
 SIZED = ", with sizes from 1 to {:,} and widths from 1 to 4,096"
 WIDTHS = "{!r:.80}: write mlp:[projectOUTPUTS,]WIDTH,WIDTH,..., as in mlp:300,100, with widths from 1 to 100,000"
@@ -258,7 +257,7 @@ SEQUENCES = (
     "{!r}: write gru:STEPSxVALUES[:UNITS] or gru:WORDS[:VECTOR,UNITS], as in gru:128x9:32 or gru:10000:16,32"
     + SIZED.format(99_999_999)
 )
-GATES = "{!r}: the gates of KIND are bounded as they are; leave -tanh out"
+BOUNDED = "{!r}: activations of KIND are bounded as they are; leave -tanh out"
 NAMES = [
     *((text, KNOWN) for text in ("", "CNN", "-tanh")),
     ("mlp3", f"{KNOWN}; did you mean mlp?"),
@@ -275,7 +274,7 @@ NAMES = [
     *((f"embed{rest}", TABLE) for rest in ("", ":0", ":50:", ":50:0", ":50:4097", ":50x8", ":50:8\n", f":50:{MANY}")),
     *((f"gru{rest}", SEQUENCES) for rest in ("", ":5x", ":5x3x1", ":5x3:0", ":5x3:8,5", ":50:8", ":5x3:4097")),
     *((f"latent:28x28x1:{rest}", LATENT) for rest in ("", "3,4", "3,4,5,6", "3,4,0", "3,4,4097", "3,4,5\n")),
-    *((f"{kind}-tanh:128x9", GATES.replace("KIND", kind)) for kind in ("lstm", "gru")),
+    *((f"{kind}-tanh:128x9", BOUNDED.replace("KIND", kind)) for kind in ("lstm", "rnn")),
 ]
 
 

@@ -138,7 +138,7 @@ def test_entry_report_and_run_know_the_unit(tmp_path) -> None:
     notes = " ".join(loop.report().notes)
     assert "share a value of 'patient'; at most 2 of each count" in notes
     assert "the number of persons was counted" in notes
-    assert loop.audit().canaries == 6
+    assert loop.audit().facts["canaries"] == 6
     save(loop.finish(), tmp_path / "own.run")
     again = load(tmp_path / "own.run", model=Picture)
     assert (again.config["of_persons"], again.config["options"]["per_unit"]) == (True, 2)
@@ -148,14 +148,14 @@ def test_entry_report_and_run_know_the_unit(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"units": None}, "`unit`: says whom `units` names"),
-        ({"units": None, "unit": None, "per_unit": 3}, "`per_unit`: bounds what a person gives"),
+        ({"units": None}, "`unit`: is for persons; add `units`"),
+        ({"units": None, "unit": None, "per_unit": 3}, "`per_unit`: is for persons; add `units`"),
         ({"units": np.zeros(60)}, "`units`: all records are one person's"),
         ({"units": WHOSE[:, None]}, "`units`: of type ndarray, not one whole number or text a record"),
         ({"unit": "record"}, "records: 'record': a record is no person"),
         ({"unit": 3}, "`unit`: of type int, not a noun, such as patient"),
         ({"per_unit": 0}, "`per_unit`: 0 is not a whole number from 1 to 4,096"),
-        ({"microbatch": 2}, "`microbatch`: is for gradients of single records"),
+        ({"microbatch": 2}, "`microbatch`: does not go with `units`"),
         ({"batch_size": 13}, "`batch_size`: 13 is not between 0 and the 12 persons"),
         (
             {"ledger": Ledger()},

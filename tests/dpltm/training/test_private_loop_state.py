@@ -333,7 +333,7 @@ def test_an_audit_goes_on_with_its_coins() -> None:
     assert np.array_equal(second.loop.gradients.canaries.observations.scores, observed.scores)
     second.take(99)
     assert not np.array_equal(second.loop.gradients.canaries.observations.scores, observed.scores)
-    assert second.loop.audit().canaries == 6
+    assert second.loop.audit().facts["canaries"] == 6
 
 
 def test_a_state_tells_no_noise() -> None:

@@ -23,7 +23,7 @@ from dpltm.records import Arrays, Dataset, Split, from_arrays, load
 from dpltm.training.artifacts import Run, fresh
 from dpltm.verbs import audit as stage
 from dpltm.verbs import audit as verb
-from dpltm.verbs.audit import local_bound, out_of_order, unset_features, with_canaries
+from dpltm.verbs.audit import audit_scheme, out_of_order, unset_features, with_canaries
 from dpltm.verbs.generate import generate, plan
 from dpltm.verbs.train import train_start
 from opened import arrays_of
@@ -49,7 +49,7 @@ def test_a_run_brings_what_its_audit_saw():
     seen = run.observations  # what they tell by chance may exceed what is certified, in one run of twenty
     nothing = replace(seen, included=np.arange(40) % 2 == 1, scores=np.arange(40.0) // 2)
     found = audit(replace(run, observations=nothing))
-    assert (found.canaries, found.confidence, found.violates) == (40, 0.95, [])
+    assert (found.facts["canaries"], found.facts["confidence"], found.violates) == (40, 0.95, [])
     assert found.certified == run.privacy.certified
     assert "40 made-up records attacked this training" in " ".join(run.privacy.notes)
 
@@ -88,7 +88,7 @@ def test_rows_of_the_demo_with_their_claims(monkeypatch):
     rows = verb.demo(load("digits"), Services())
     assert [row.what for row in rows] == [*verb.TRAININGS, "LATENT's UER, one record"]
     for row in rows:
-        assert row.lower_bound <= row.certified
+        assert row.lower_bound <= row.certified.epsilon
         assert (row.nominal is not None) == (row.what in ("tanh as printed", "LATENT's UER, one record"))
     assert rows[-1].violates == ["nominal"]
 
@@ -129,7 +129,7 @@ def test_the_mask_alone_refutes_what_is_claimed():
     assert (apart.kind, bool(look.of(Unprotected))) == ("excluded", True)
     assert found.facts["canaries"] == EMPTY
     assert found.lower_bound == epsilon_bound(EMPTY, EMPTY, found.facts["correct"], 0.0, 0.95) > 1
-    assert found.nominal == pytest.approx(0.1)
+    assert found.nominal.epsilon == pytest.approx(0.1)
     assert found.violates == ["nominal"], "nothing is certified for such tickets, so nothing certified falls"
     assert 0 <= found.facts["shuffled_mask"] <= 1
     assert 0 <= found.facts["supermask"] <= 1
@@ -208,7 +208,7 @@ INDEX = Codebook(12, 5, 3.0, "one-hot", 16)
 
 
 def message_bound(answer, messages=1000):
-    return local_bound(answer, messages, 0.95, FastSource(2))
+    return audit_scheme("messages", answer, messages, 0.95, FastSource(2)).lower_bound
 
 
 def test_what_uer_claims_falls_at_once():

@@ -166,9 +166,9 @@ def test_statistics_that_were_changed(raw):
 
 @pytest.mark.usefixtures("there")
 def test_messages_come_back():
-    found = read_messages(M, SCHEME)
-    assert np.array_equal(found.rows, ROWS)
-    assert (found.rows.dtype, found.rows.flags.writeable, found.lineage) == (np.uint8, False, SENT)
+    rows, lineage = read_messages(M, SCHEME)
+    assert np.array_equal(rows, ROWS)
+    assert (rows.dtype, rows.flags.writeable, lineage) == (np.uint8, False, SENT)
 
 
 def header_and_rows(data: bytes) -> tuple[dict, bytes]:
