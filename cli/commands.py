@@ -10,11 +10,11 @@ import ast
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import MISSING, Field, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import MISSING, Field, fields
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, Optional, TypeVar
+from typing import Annotated, Any, Optional, cast
 
 import typer
 import typer.main
@@ -29,11 +29,9 @@ from typer.exceptions import TyperException
 from dpltm.cli.console import Console
 from dpltm.errors import InputError, did_you_mean, in_flags
 from dpltm.gone import instead
-from dpltm.options import Options, name_of, resolve, section_of, type_of
+from dpltm.options import name_of, resolve, section_of, type_of
 from dpltm.registry import Deferred
 from dpltm.training.launcher import check_alone
-
-T = TypeVar("T", bound=Options)
 
 EXAMPLES = "Examples:\n"  # the line that precedes them in a docstring
 
@@ -80,9 +78,28 @@ class Later(TyperCommand):
 
     @cached_property
     def command(self) -> Command:
-        """The command itself."""
-        options: Any = self.options.resolve()  # a class
-        return command_of(str(self.name), options, self.run)
+        """The command itself, with the fields of a class as options and its docstring as help."""
+        cls: Any = self.options.resolve()
+
+        def command(**values: Any) -> None:
+            config, console = values.pop("config"), Console(values.pop("json"), values.pop("quiet"))
+            values.pop("help_all")
+            file = Path(config or "")
+            section = {} if config is None else _BESIDE(_SECTION(file, str(self.name)), file)
+            self.run(resolve(cls, values, section, config), console, config)
+
+        parameters = [_parameter(cls, item) for item in fields(cls) if not item.metadata["hidden"]]
+        parameters.sort(key=lambda item: isinstance(item.annotation.__metadata__[0], typer.models.OptionInfo))
+        parameters += _common()
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        help = in_flags("\n\n".join(paragraphs_of(cls.__doc__)))
+        examples = inspect.cleandoc(
+            (cls.__doc__ or "").partition(EXAMPLES)[2]
+        ).strip()  # and remarks that begin with #
+        app = typer.Typer(add_completion=False)
+        app.command(self.name, cls=Command, help=help, epilog=examples)(command)
+        return cast(Command, typer.main.get_command(app))
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """See :meth:`TyperCommand.make_context`."""
@@ -122,37 +139,6 @@ def group(name: str, help: str, members: Iterable[str], *examples: str) -> Group
 
 
 # --- a command of options ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Call:
-    """Options that every command accepts beside its own, as they were given."""
-
-    console: Console
-    config: str | None
-
-
-def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Command:
-    """Return the command with the fields of ``cls`` as options, its docstring as help, that ``run(options, call)`` runs."""
-
-    def command(**values: Any) -> None:
-        call = Call(Console(values.pop("json"), values.pop("quiet")), values.pop("config"))
-        values.pop("help_all")
-        section = {} if call.config is None else _BESIDE(_SECTION(Path(call.config), name), Path(call.config))
-        run(resolve(cls, values, section, call.config), call)
-
-    parameters = [_parameter(cls, item) for item in fields(cls) if not item.metadata["hidden"]]
-    parameters.sort(key=lambda parameter: isinstance(parameter.annotation.__metadata__[0], typer.models.OptionInfo))
-    parameters += _common()
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    app = typer.Typer(add_completion=False)
-    help = in_flags("\n\n".join(paragraphs_of(cls.__doc__)))
-    examples = inspect.cleandoc((cls.__doc__ or "").partition(EXAMPLES)[2])  # commands, and remarks that begin with #
-    app.command(name, cls=Command, help=help, epilog=examples.strip())(command)
-    click_command = typer.main.get_command(app)
-    assert isinstance(click_command, Command)
-    return click_command
 
 
 def paragraphs_of(docstring: str | None) -> list[str]:

@@ -18,8 +18,6 @@ from dpltm.registry import Deferred
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
-    from dpltm.cli.commands import Call
-
 _PROGRESS = Deferred("dpltm.cli.progress:progress")
 _SHOW_ANSWER = Deferred("dpltm.cli.show:show_answer")
 
@@ -62,15 +60,15 @@ def answering(
     work: Callable[[Any, Console], dict[str, Any] | None],
     show: Callable[[RichConsole, dict[str, Any]], None],
     wanting: Callable[[dict[str, Any]], bool] | None = None,
-) -> Callable[[Any, Call], None]:
+) -> Callable[[Any, Console, str | None], None]:
     """Make a command that prints the answer of some work, by ``show`` unless nothing was done."""
 
-    def command(request: Any, call: Call) -> None:
-        answer = work(request, call.console)
+    def command(request: Any, console: Console, _: str | None) -> None:
+        answer = work(request, console)
         if answer is None:
             return
         body = as_flags(answer)
-        call.console.result(body, partial(_SHOW_ANSWER, "would do") if body.get("dry_run") else show)
+        console.result(body, partial(_SHOW_ANSWER, "would do") if body.get("dry_run") else show)
         if wanting is not None and wanting(body):
             raise typer.Exit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,7 +49,8 @@ def explain(options: LedgerRequest, _: Progress) -> dict[str, Any]:
         "entries": [
             {
                 "line": entry.sequence + 1, "day": entry.day, "kind": entry.kind, "dataset": str(entry.part),
-                "unit": entry.unit, "words": describe(entry), "epsilon": _alone(account, entry, options.delta, method),
+                "unit": entry.unit, "words": describe(entry),
+                "epsilon": json_figure(_price(account, [entry], options.delta, method)) if entry.paid else None,
             }
             for entry in entries
         ],
@@ -73,17 +75,15 @@ def total(books: list[Book]) -> Account:
     )
 
 
-def _alone(account: Account, entry: Entry, delta: float, method: str) -> float | str | None:
-    if not entry.paid:
-        return None
-    return json_figure(replace(account, entries=(entry,)).epsilon(delta, method))
+def _price(account: Account, entries: Iterable[Entry], delta: float, method: str) -> float:
+    return replace(account, entries=tuple(entries)).epsilon(delta, method)
 
 
 def _parts(account: Account, delta: float, method: str) -> list[dict[str, Any]]:
     """The price of each piece of an account that has several: no person is in two."""
     rows = []
     for piece in account.pieces if len(account.pieces) > 1 else ():
-        epsilon = json_figure(replace(account, entries=piece).epsilon(delta, method))
+        epsilon = json_figure(_price(account, piece, delta, method))
         rows.append({"records": sorted({str(entry.part) for entry in piece}), "epsilon": epsilon})
     return sorted(rows, key=lambda row: row["records"])
 

@@ -12,7 +12,7 @@ from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
 from dpltm.cli.ledgers import read_book
-from dpltm.cli.show import Cell, show_answer, show_table, show_wrote
+from dpltm.cli.show import Cell, show_answer, show_table, show_wrote, shown
 from dpltm.errors import BudgetError, InputError
 from dpltm.options.privacy import (
     MAX_RELEASES,
@@ -57,13 +57,9 @@ def epsilon_of(options: EpsilonRequest, _: Progress) -> dict[str, Any]:
     nominal = {name: approximate(mechanisms, options.delta, name) for name in ACCOUNTANTS if name not in CERTIFIED}
     mu, allocated = central_limit_mu([training]), isinstance(training, AllocatedSgd)
     notes = [compare_central_limit(nominal["clt"], figures[DEFAULT]), *_relation_notes(training), SEARCH_NOTE]
-    return {
-        **body,
-        **{name: json_figure(value) for name, value in nominal.items()},
-        "mu": "inf" if mu is None else json_figure(mu),
-        "nominal": None if allocated else _nominal(slack_noise(training, options.delta), "for ma's epsilon"),
-        "notes": notes,
-    }
+    body |= {name: json_figure(value) for name, value in nominal.items()}
+    allowed = None if allocated else _nominal(slack_noise(training, options.delta), "for ma's epsilon")
+    return {**body, "mu": "inf" if mu is None else json_figure(mu), "nominal": allowed, "notes": notes}
 
 
 def _nominal(noise_multiplier: float, terms: str) -> dict[str, Any]:
@@ -152,7 +148,9 @@ def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
     if options.ledger is None:
         mechanisms, facts = _described(options)
         unit, adjacency = "record", mechanisms[-1].adjacency
-        title, priced, at_delta = _title(facts), curves(mechanisms), epsilon(mechanisms, options.delta)
+        words = {name.replace("_", " "): value for name, value in facts.items() if value is not None}
+        title = ", ".join(f"{name} {shown(name, value)}" for name, value in words.items())
+        priced, at_delta = curves(mechanisms), epsilon(mechanisms, options.delta)
     else:
         names = ("noise_multiplier", *_SAMPLING, "steps", "eps1", "categories", "group", "mechanism")
         _leave_out(options, "the `ledger` holds the settings", *names)
@@ -173,12 +171,9 @@ def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
             "epsilon": priced.epsilons.tolist(), "delta": priced.deltas.tolist(),
             "alpha": priced.false_alarms.tolist(), "beta": priced.misses.tolist(),
         },
-        "nominal": nominal,
-        "misses_at_5_percent": misses,
+        "nominal": nominal, "misses_at_5_percent": misses,
         "sentence": sentence(misses, adjacency=adjacency, unit=unit),
-        "epsilon_at_delta": at_delta,
-        "delta": options.delta,
-        "plot": options.plot,
+        "epsilon_at_delta": at_delta, "delta": options.delta, "plot": options.plot,
     }  # fmt: skip
 
 
@@ -241,20 +236,6 @@ def _setting(training: NoisySgd, options: SettingOptions) -> dict[str, Any]:
 def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the answer of ``dpltm privacy noise``: noise that is rounded down would not do."""
     show_answer(f"noise multiplier = {figure(body['noise_multiplier'], 6)}", rich, body)
-
-
-def _title(body: dict[str, Any]) -> str:
-    """In a line what is priced: a training, or other releases in its place."""
-    answers = "epsilon {eps1:g} an answer, {categories:,} categories"
-    parts = [answers if body.get("noise_multiplier") is None else "noise multiplier {noise_multiplier:.4g}"]
-    if "group" in body:
-        parts = ["{mechanism}", *parts, "{steps:,} times", "for groups of {group:,}"]
-    elif "participations" in body:
-        parts += ["every record in {participations:,} of {steps:,} steps"]
-    else:
-        parts += ["sampling rate {sampling_rate:.4g}", "{steps:,} steps"]
-    draw = [] if "group" in body or body["eps1"] is None else ["after a draw at eps1 {eps1:g}"]
-    return ", ".join([*parts, "delta {delta:g}", "{adjacency}", *draw]).format(**body)
 
 
 def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:

@@ -10,11 +10,8 @@ from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-NARROW = 100
-"""Characters of a line below which the bar is half as long."""
-
-STARTING = "starting"
-"""The note until there is another: nothing stands still without a word."""
+NARROW = 100  # characters of a line below which the bar is half as long
+STARTING = "starting"  # the note until there is another: nothing stands still without a word
 
 
 @contextlib.contextmanager

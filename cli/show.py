@@ -11,20 +11,13 @@ from rich.table import Table
 from dpltm.options import TARGET_METRICS
 from dpltm.privacy.describe import figure, guarantee, percent
 
+# names of figures that are told in percent; that are rounded up; and beginnings of those that are rounded down
 SHARES = ("accuracy", "balanced accuracy", "density", "confidence", "training", "randomised", "probability")
-"""Figures that are told in percent."""
-
 EPSILONS = ("epsilon", "eps1", "label epsilon", "spent", "certified", "nominal", "pld", "rdp", "ma", "clt", "mu")
-"""Figures that are rounded up."""
-
 BOUNDS = ("lower bound", "bounds, ")
-"""Beginnings of names of figures that are rounded down."""
 
-FEW_CLASSES = 3
-"""Most classes whose recall is shown in a line."""
-
-FIND = 0.8
-"""Share of the second of two classes that the operating point in a line finds."""
+FEW_CLASSES = 3  # most classes whose recall is shown in a line
+FIND = 0.8  # share of the second of two classes that the operating point in a line finds
 
 
 def shown(name: str, value: object) -> str:
@@ -40,11 +33,9 @@ def shown(name: str, value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
+# parts of an answer that are no facts in its table
 APART = ("run", "dry_run", "notes", "config", "kernels", "lineage", "skill", "privacy")
-"""Parts of an answer that are no facts in its table."""
-
-Cell = str | Callable[[Any], str]
-"""The key of a row whose value a cell shows as people read it; or what makes the text of a row."""
+Cell = str | Callable[[Any], str]  # the key of a row whose value is shown as people read it; or what makes its text
 
 
 def named(*keys: str) -> dict[str, Cell]:

@@ -10,8 +10,7 @@ from typing import Any
 import typer
 from rich.console import Console as RichConsole
 
-from dpltm.cli.commands import Call
-from dpltm.cli.console import answering
+from dpltm.cli.console import Console, answering
 from dpltm.cli.show import named, show_answer, show_notes, show_privacy, show_table, show_tickets, show_wrote
 from dpltm.errors import InputError
 from dpltm.options.run import DemoRequest, RunRequest
@@ -30,14 +29,13 @@ def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
         show_notes(rich, body["privacy"])
 
 
-COLUMNS = ("round", "density", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "score", "accuracy")
-"""Of the best settings of a search."""
-
-
 def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the ten best settings."""
     title = f"best of {len(body['trials'])} settings on {body['dataset']} by {body['metric']}"
-    show_table(rich, body["trials"][:10], named(*COLUMNS), title)
+    settings = named(
+        "round", "density", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "score", "accuracy"
+    )
+    show_table(rich, body["trials"][:10], settings, title)
     show_wrote(rich, body, "config")
     show_notes(rich, body["privacy"])
 
@@ -58,21 +56,21 @@ RUN_FILE, DEMO = Deferred("dpltm.tickets.workbench.run:run_file"), Deferred("dpl
 SHOW_RECIPE = Deferred("dpltm.cli.evaluate:show_recipe")
 
 
-def run_command(options: RunRequest, call: Call) -> None:
+def run_command(options: RunRequest, console: Console, config: str | None) -> None:
     """Run ``dpltm run`` and print its answer; the exit code is 1 where the table of a recipe has holes."""
-    if call.config is None:
+    if config is None:
         raise InputError(
             "--config is missing: name a TOML file with [generate], [select] and [train]; see examples/digits.toml"
         )
-    body = RUN_FILE(Path(call.config), options, call.console)
+    body = RUN_FILE(Path(config), options, console)
     plan = partial(show_answer, "would do")
-    call.console.result(body, SHOW_RECIPE if "arms" in body else plan if body.get("dry_run") else show_stages)
+    console.result(body, SHOW_RECIPE if "arms" in body else plan if body.get("dry_run") else show_stages)
     if any(row.get("missing") for row in body.get("arms", ())):
         raise typer.Exit(1)
 
 
-def demo_command(options: DemoRequest, call: Call) -> None:
+def demo_command(options: DemoRequest, console: Console, _: str | None) -> None:
     """Run ``dpltm demo`` and print its answer."""
     with tempfile.TemporaryDirectory(prefix="dpltm-demo-") as folder:
-        body = DEMO(options, Path(options.out or f"{folder}/demo"), call.console)
-    call.console.result(body, show_stages)
+        body = DEMO(options, Path(options.out or f"{folder}/demo"), console)
+    console.result(body, show_stages)

@@ -22,7 +22,6 @@ from dpltm.records.notes import bounds_notes
 from dpltm.records.schema import stored_schema
 from dpltm.reports.statement import PROVENANCE
 from dpltm.tickets import export
-from dpltm.tickets.export import compact_run, compact_set
 from dpltm.tickets.feature_files import map_json
 from dpltm.tickets.files import check_free
 from dpltm.tickets.ledger_file import ledger_of
@@ -123,13 +122,13 @@ def compact(request: CompactRequest, _: Progress) -> dict[str, Any]:
     text = request.artifact
     check_free(out)
     if (Path(text) / "config.json").exists():
-        sizes = compact_run(load_run(Path(text)), out)
+        sizes = export.compact_run(load_run(Path(text)), out)
     else:
         name, number = split_round(text)
         tickets = find_set(name)
         if number is None:
             raise InputError(f"SET@ROUND: a compact network is that of one ticket; write {name}@ROUND")
-        sizes = compact_set(tickets, number, out)
+        sizes = export.compact_set(tickets, number, out)
     return {"written": str(out), **sizes}
 
 

@@ -20,9 +20,7 @@ from dpltm.options import EPSILON, Range
 from dpltm.randomness.noise import RandomSource, below
 
 WHOLE = 1 << 64
-
 MAX_CATEGORIES = 1 << 16
-
 BLOCK = 1 << 14  # words at a time: what fits the caches
 
 

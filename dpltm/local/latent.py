@@ -9,9 +9,7 @@ from dpltm.options import COUNT, EPSILON, PART, STEP_SIZE, Options, Range, optio
 from dpltm.options.data import DataOptions, DeltaOptions, FolderOptions, LedgerOptions, RoundOptions
 from dpltm.registry import listed
 
-STEP_SIZES = {"sgd": 0.5, "adadelta": 1.0, "adam": 0.001}
-FEW_BITS = 512
-"""Step sizes of optimizers, on means; on more bits than these, whose norm grows with their number, as many times less."""
+STEP_SIZES = {"sgd": 0.5, "adadelta": 1.0, "adam": 0.001}  # of optimizers, on means
 
 
 class EpsilonRequest(Options):
@@ -23,29 +21,25 @@ class EpsilonRequest(Options):
     """
 
     protocol: str = option("uer", "What happens to the bits.", choices=BIT_PROTOCOLS)
-    bits: int = option(None, "Bits of a record: features times bits a feature.", "N", required=True)
-    epsilon: float = option(None, "What the protocol claims for a record.", "E", required=True)
+    bits: int = option(None, "Bits of a record: features times bits a feature.", "N")
+    epsilon: float = option(None, "What the protocol claims for a record.", "E")
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
     one_hot: bool = option(False, "Only strings with a single 1 are ever sent; any string otherwise.")
-    label_epsilon: float | None = option(
-        None, "Epsilon of the label; it adds up.", "E", shown="label public", within=EPSILON
-    )
+    label_epsilon: float | None = option(None, "Of the label; it adds up.", "E", shown="public", within=EPSILON)
     copies: int = option(1, "Copies of a record that are sent; they add up.", "N", within=Range(1, 10**6))
 
 
 class SchemeOptions(Options):
     """How a record becomes what is sent, and the public records that this is settled by."""
 
-    public: str = option(None, "Dataset declared public.", "NAME|FILE", required=True, section="Public")
+    public: str = option(None, "Dataset declared public.", "NAME|FILE", section="Public")
     classes: int | None = option(None, "Public number of classes.", "K", shown="as in `public`")
     bounds: str | None = option(None, "Public bounds of every value.", "LO,HI", shown="as in `public`")
     features: str = option("scatter", "What is encoded.", metavar().removeprefix("none|"), section="Features")
     protocol: str = option(CODEBOOK.name, "One index a record, or bits.", choices=PROTOCOLS, section="Protocol")
-    epsilon: float = option(None, "What the protocol claims for a record.", "E", required=True, within=EPSILON)
+    epsilon: float = option(None, "What the protocol claims for a record.", "E", within=EPSILON)
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
-    format: str | None = option(
-        None, "Bits before and behind the point, beside a sign.", "WHOLE,FRACTION", shown="0,0"
-    )
+    format: str | None = option(None, "Bits before and behind the point, after a sign.", "WHOLE,FRACTION", shown="0,0")
     label_epsilon: str | None = option(None, "Of bits: epsilon of the label, or public labels.", "E|public")
 
 
@@ -70,9 +64,9 @@ class EncodeRequest(DeltaOptions, LedgerOptions, DataOptions):
         dpltm latent encode images.scheme --dataset mine.npz --out mine.msg
     """
 
-    scheme: str = option(None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True, required=True)
+    scheme: str = option(None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True)
     augment: int = option(0, "More messages, of each image varied; each costs as much.", "N", within=Range(0, 100))
-    out: str = option(None, "File to write.", "FILE", required=True)
+    out: str = option(None, "File to write.", "FILE")
     dry_run: bool = option(False, "Check everything and print what would be sent.")
 
 
@@ -88,12 +82,12 @@ class TrainRequest(FolderOptions, RoundOptions):
         dpltm latent train images.scheme --messages received --test mnist --out images.run
     """
 
-    scheme: str = option(None, "Folder of a scheme.", "SCHEME", argument=True, required=True, section="Messages")
-    messages: str = option(None, "Files of dpltm latent encode, or folders of *.msg.", "FILE|DIR,...", required=True)
+    scheme: str = option(None, "Folder of a scheme.", "SCHEME", argument=True, section="Messages")
+    messages: str = option(None, "Files of dpltm latent encode, or folders of *.msg.", "FILE|DIR,...")
     test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", "NAME|FILE")
     model: str | None = option(None, "Of bits.", network_metavar("vectors"), shown="mlp:128", section="Training")
     inputs: str | None = option(
-        None, "Bits as they arrived, or what they mean.", choices=("means", "bits"), shown="means"
+        None, "Bits as they came, or what they mean.", choices=("means", "bits"), shown="means"
     )
     dropout: float = option(0.0, "Share of the last layer's inputs that a step leaves out.", "X", within=PART)
     epochs: float = option(5.0, "Passes over the messages.", "N", within=Range(high=10_000, above=True))

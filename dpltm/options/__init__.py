@@ -27,14 +27,10 @@ _TYPES: dict[str, tuple[type, str]] = {
 }  # fmt: skip
 """Types by annotation, and what messages call them; a tuple of texts is several values of one positional argument."""
 
-_PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}
-"""Words of a metavar that say that the value is, or may be, a path."""
+_PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}  # words of a metavar of what is, or may be, a path
 
-METRICS = ("accuracy", "balanced-accuracy", "auc")
-"""By which networks are judged on records that are not protected."""
-
-TARGET_METRICS = ("r2", "rmse", "mae")
-"""The same of targets that are numbers."""
+METRICS = ("accuracy", "balanced-accuracy", "auc")  # by which networks are judged on records that are not protected
+TARGET_METRICS = ("r2", "rmse", "mae")  # the same of targets that are numbers
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,6 @@ def option(
     choices: Collection[str] = (),
     within: Range | None = None,
     argument: bool = False,
-    required: bool = False,
     hidden: bool = False,
     shown: str | None = None,
 ) -> Any:
@@ -92,7 +87,7 @@ def option(
     """
     metadata = {
         "help": help, "metavar": metavar or "|".join(choices) or None, "section": section, "short": short, "shown": shown,
-        "choices": choices, "within": within, "argument": argument, "required": required, "hidden": hidden,
+        "choices": choices, "within": within, "argument": argument, "hidden": hidden,
     }  # fmt: skip
     return field(default=default, metadata=metadata)
 
@@ -124,7 +119,7 @@ def checked(item: Field[Any], value: Any) -> Any:
         InputError: see :class:`Options`.
     """
     if value is None:
-        if item.metadata["required"]:
+        if is_needed(item):
             raise InputError(f"{name_of(item)} is missing: {item.metadata['help']}")
         return None
     wanted, kind = type_of(item)
@@ -166,14 +161,7 @@ def arguments(cls: type[Chosen], keywords: Mapping[str, Any], beside: Iterable[s
         InputError: see :class:`Options`; or an unknown name, with the nearest that there is (also ``beside``, names that the
             caller takes itself).
     """
-    options = {item.name for item in fields(cls)}
-    for name in keywords:
-        if name not in options:
-            if (reason := _gone(cls, name)) is not None:
-                raise InputError(f"`{name}`{reason}")
-            names = sorted({*options, *beside})
-            near = did_you_mean(name, names, "`") or f"; there are {', '.join(f'`{name}`' for name in names)}"
-            raise InputError(f"`{name}`: no such option{near}")
+    _check_names(cls, keywords, beside)
     return cls(**{name: value for name, value in keywords.items() if value is not None})
 
 
@@ -186,31 +174,27 @@ def resolve(
         InputError: see :class:`Options`; or an unknown key of the section.
     """
     items = {item.name: item for item in fields(cls)}
-    values: dict[str, Any] = {}
-    where = "" if source is None else f"`config` {source}: "
-    for key, value in section.items():
-        name = key.replace("-", "_")
-        if name not in items:
-            near = did_you_mean(key, [other.replace("_", "-") for other in items])
-            reason = _gone(cls, name)
-            unknown = f"unknown key {key!r} for {_command(cls)}{near}" if reason is None else key + reason
-            raise InputError(where + unknown)
-        try:
-            values[name] = checked(items[name], value)
-        except InputError as error:
-            raise InputError(f"{where}{error}") from None
+    values = {key.replace("-", "_"): value for key, value in section.items()}
+    try:
+        _check_names(cls, values)
+        values = {name: checked(items[name], value) for name, value in values.items()}
+    except InputError as error:
+        raise InputError(str(error) if source is None else f"`config` {source}: {error}") from None
     return cls(**{**values, **{name: value for name, value in decided.items() if value is not None and value != []}})
 
 
-def _command(cls: type) -> str:
-    """Return the last word of the command that a class of options is of."""
-    return cls.__name__.removesuffix("Options").removesuffix("Request").lower()
-
-
-def _gone(cls: type, name: str) -> str | None:
-    flag = f"--{name.replace('_', '-')}"
+def _check_names(cls: type, names: Iterable[str], beside: Iterable[str] = ()) -> None:
+    options = {item.name for item in fields(cls)}
+    command = cls.__name__.removesuffix("Options").removesuffix("Request").lower()
     group = cls.__module__.rpartition(".")[2]  # commands of a group have their options in a module of its name
-    return instead(f"{group} {_command(cls)} {flag}", f"{_command(cls)} {flag}", flag)
+    for name in names:
+        if name not in options:
+            flag = f"--{name.replace('_', '-')}"
+            if (reason := instead(f"{group} {command} {flag}", f"{command} {flag}", flag)) is not None:
+                raise InputError(f"`{name}`{reason}")
+            known = sorted({*options, *beside})
+            near = did_you_mean(name, known, "`") or f"; there are {', '.join(f'`{name}`' for name in known)}"
+            raise InputError(f"`{name}`: no such option{near}")
 
 
 def table(path: object, body: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -242,6 +226,11 @@ def type_of(item: Field[Any]) -> tuple[type, str]:
     return _TYPES[str(item.type).removesuffix(" | None")]
 
 
+def is_needed(item: Field[Any]) -> bool:
+    """Tell whether an option has no value of its own, not even None."""
+    return item.default is None and not str(item.type).endswith(" | None")
+
+
 def name_of(item: Field[Any]) -> str:
     """Return the name of a field in messages: in backticks; the placeholder of a positional argument."""
     return str(item.metadata["metavar"]) if item.metadata["argument"] else f"`{item.name}`"
@@ -250,13 +239,9 @@ def name_of(item: Field[Any]) -> str:
 def section_of(cls: type, name: str) -> str | None:
     """Return the heading over a field in help: that of the most general class with such a field; None for none."""
     owner: Any = next(base for base in reversed(cls.__mro__) if name in inspect.get_annotations(base))
-    title = None
-    for before in inspect.get_annotations(owner):
-        begun = owner.__dataclass_fields__[before].metadata["section"]
-        title = title if begun is None else begun or None
-        if before == name:
-            break
-    return title
+    names = [*inspect.get_annotations(owner)]
+    sections = [owner.__dataclass_fields__[before].metadata["section"] for before in names[: names.index(name) + 1]]
+    return next(filter(None, reversed(sections)), None)
 
 
 def last_part(path: str) -> str:

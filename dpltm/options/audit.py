@@ -23,7 +23,7 @@ class AuditRequest(UnprotectedOptions, LedgerOptions, DataOptions):
         dpltm audit demo
     """
 
-    target: str = option(None, "What to attack.", "RUN|SET|SCHEME|demo", argument=True, required=True)
+    target: str = option(None, "What to attack.", "RUN|SET|SCHEME|demo", argument=True)
     confidence: float = option(0.95, "Confidence in all bounds together.", "P", within=Range(0.5, 1, below=True))
     messages: int = option(2000, "Messages of either record, of a scheme.", "N", within=Range(20))
     delta: float | None = option(None, "Delta of every epsilon.", "D", shown="that of the run", within=DELTA)

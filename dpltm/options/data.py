@@ -23,9 +23,7 @@ class DataOptions(Options):
     """Records: which ones, and the public facts about them."""
 
     dataset: str | None = option(None, DATASET_HELP, "NAME|FILE", section="Records")
-    subset: str | None = option(
-        None, "Part: by a hash of each record (0.5, 0.5:1.0) or places (0:99).", "FRACTION|A:B"
-    )
+    subset: str | None = option(None, "Part: by a hash of each record (0.5, 0.5:1.0) or places (0:9).", "FRACTION|A:B")
     label: str | None = option(None, "Label column of a table.", "COLUMN")
     schema: str | None = option(None, "Public schema of a table (see dpltm datasets schema).", "FILE.toml")
     bounds: str | None = option(None, "Public bounds of every feature; values outside saturate.", "LO,HI")
@@ -51,9 +49,7 @@ class PerUnitOptions(Options):
 class SharesOptions(Options):
     """Shares of the classes, where those are public."""
 
-    class_shares: str | None = option(
-        None, "Public shares.", "P,P,...", shown="those of the schema", section="Classes"
-    )
+    class_shares: str | None = option(None, "Public shares.", "P,P,...", shown="the schema's", section="Classes")
 
 
 class LedgerOptions(Options):
@@ -112,7 +108,7 @@ class OptimizerOptions(Options):
 class FolderOptions(Options):
     """A folder that is written."""
 
-    out: str = option(None, "Folder to write.", "DIR", required=True, section="Output")
+    out: str = option(None, "Folder to write.", "DIR", section="Output")
 
 
 class SeedOptions(Options):

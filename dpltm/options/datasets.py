@@ -24,7 +24,7 @@ class FetchRequest(Options):
         dpltm datasets fetch mnist
     """
 
-    dataset: str = option(None, "Name, as in dpltm datasets ls.", "NAME", argument=True, required=True)
+    dataset: str = option(None, "Name, as in dpltm datasets ls.", "NAME", argument=True)
 
 
 class InfoRequest(DataOptions):
@@ -35,15 +35,13 @@ class InfoRequest(DataOptions):
         dpltm datasets info mine.csv --label y --bounds 0,1
     """
 
-    dataset: str = option(None, "Name or path.", "NAME|FILE", argument=True, required=True)
+    dataset: str = option(None, "Name or path.", "NAME|FILE", argument=True)
 
 
 class FindOptions(GuaranteeOptions):
     """What finding unknown parts of a schema may spend, and against which neighbours; of delta a hundredth is for names."""
 
-    private: float | None = option(
-        None, "Find it in private records.", "E", section="What is not known", within=EPSILON
-    )
+    private: float | None = option(None, "Find it in private records.", "E", section="Unknown parts", within=EPSILON)
     from_public: bool = option(False, "Read it from the records, which are declared public.")
 
 
@@ -65,7 +63,7 @@ class SchemaRequest(FindOptions, LedgerOptions):
         dpltm datasets schema mine.csv --schema known.toml --private 0.2 --records 40000 --out mine.toml
     """
 
-    file: str = option(None, "A .csv, .parquet or .arrow file.", "FILE", argument=True, required=True)
+    file: str = option(None, "A .csv, .parquet or .arrow file.", "FILE", argument=True)
     label: str | None = option(None, "Column of labels.", "COLUMN", section="Table")
     classes: str | None = option(None, "Names of the classes, which then cost nothing.", "NAME,NAME,...")
     target_bounds: str | None = option(None, "Public range of a label that is a number.", "LO,HI")

@@ -21,7 +21,7 @@ class EvaluateRequest(LedgerOptions, CodeOptions, DataOptions):
         dpltm evaluate mine.run --input new.csv --label y
     """
 
-    run: str = option(None, "Folder of the run.", "RUN", argument=True, required=True)
+    run: str = option(None, "Folder of the run.", "RUN", argument=True)
     input: str | None = option(None, "Records with labels, instead of `dataset` and its test split.", "FILE")
     by: str | None = option(None, BY_HELP, "COLUMN")
 
@@ -38,11 +38,11 @@ class PredictRequest(CodeOptions):
         dpltm predict mine.run --input new.csv --label y --id patient -o predicted.csv
     """
 
-    run: str = option(None, "Folder of the run.", "RUN", argument=True, required=True)
-    input: str = option(None, "Records: a .npz with x, or a table in any order.", "FILE", required=True)
+    run: str = option(None, "Folder of the run.", "RUN", argument=True)
+    input: str = option(None, "Records: a .npz with x, or a table in any order.", "FILE")
     label: str | None = option(None, "Column of a table that is no feature.", "COLUMN")
     id: str | None = option(None, "Column of a table that is written first.", "COLUMN")
-    out: str = option(None, "File to write.", "FILE.csv", short="-o", required=True)
+    out: str = option(None, "File to write.", "FILE.csv", short="-o")
 
 
 class ExportRequest(FolderOptions, CodeOptions):
@@ -57,7 +57,7 @@ class ExportRequest(FolderOptions, CodeOptions):
         dpltm export mine.run --out mine
     """
 
-    run: str = option(None, "Folder of the run.", "RUN", argument=True, required=True)
+    run: str = option(None, "Folder of the run.", "RUN", argument=True)
     yes: bool = option(False, YES_HELP)
 
 
@@ -76,7 +76,7 @@ class ReportRequest(Options):
         dpltm report digits.run --card -o README.md
     """
 
-    target: str = option(None, "Folder of a run.", "RUN", argument=True, required=True)
+    target: str = option(None, "Folder of a run.", "RUN", argument=True)
     out: str | None = option(None, "File to write.", "FILE.html|.md", short="-o", shown="NAME.html or NAME.card.md")
     card: bool = option(False, "Write a model card (Markdown) instead of a page.")
     purpose: str | None = option(None, "What the model is for.", "TEXT")
@@ -96,5 +96,5 @@ class CompareRequest(Options):
         dpltm compare one.run two.run --plot runs.svg
     """
 
-    runs: tuple[str, ...] = option(None, "Folders of runs or sweeps.", "RUN", argument=True, required=True)
+    runs: tuple[str, ...] = option(None, "Folders of runs or sweeps.", "RUN", argument=True)
     plot: str | None = option(None, "Draw accuracy against epsilon.", "FILE.png|.svg|.pdf")

@@ -43,9 +43,7 @@ class GenerateOptions(
         None, "Network.", f"{network_metavar()}|{CODE}", shown="mlp:300,100; of a table mlp behind splines"
     )
     rounds: int = option(15, "Pruning rounds.", "N", within=COUNT)
-    prune: str | None = option(
-        None, "Share dropped a round, by layer; the last repeats.", "R,R,...", shown="0.3, output layer 0.2"
-    )
+    prune: str | None = option(None, "Share dropped a round; the last repeats.", "R,R,...", shown="0.3, last 0.2")
     criterion: str = option("magnitude", "How weights, units or inputs are chosen.", choices=CRITERIA)
     scope: str | None = option(
         None, "Share of each layer, or in all.", choices=SCOPES, shown=_default(lambda criterion: criterion.scope)
@@ -54,9 +52,7 @@ class GenerateOptions(
     iterations: int | None = option(
         None, "Steps of a round; of dp-train in all.", "N", shown=ITERATIONS, section="Training", within=COUNT
     )
-    batch_size: int | None = option(
-        None, "Records per step; under DP, expected.", "N", shown=_default(_batch_size), within=COUNT
-    )
+    batch_size: int | None = option(None, "Records a step.", "N", shown=_default(_batch_size), within=COUNT)
     lr: float | None = option(
         None, "Step size.", "X", shown=_default(lambda criterion: f"{criterion.training.lr:g}"), within=STEP_SIZE
     )

@@ -16,7 +16,7 @@ class LedgerRequest(DeltaOptions):
         dpltm privacy ledger one.ledger.jsonl other.ledger.jsonl
     """
 
-    files: tuple[str, ...] = option(None, "Ledger files.", "FILE...", argument=True, required=True)
+    files: tuple[str, ...] = option(None, "Ledger files.", "FILE...", argument=True)
     accountant: str = option("pld", "Accountant of the certified figure.", choices=ACCOUNTANTS)
 
 
@@ -33,7 +33,7 @@ class BudgetRequest(DeltaOptions):
         dpltm privacy budget dpltm.ledger.jsonl
     """
 
-    file: str = option(None, "Ledger file.", "LEDGER", argument=True, required=True)
+    file: str = option(None, "Ledger file.", "LEDGER", argument=True)
     epsilon: float | None = option(None, "Limit for everything in the ledger together.", "E", within=EPSILON)
     unit: str | None = option(None, "Of a new ledger: whom it protects.", "NOUN", shown="record")
     population: str | None = option(None, "Of a new ledger: its population, by name.", "NAME")
@@ -48,8 +48,8 @@ class ApartRequest(Options):
         dpltm privacy apart dpltm.ledger.jsonl --name "survey 2019"
     """
 
-    file: str = option(None, "Ledger file.", "LEDGER", argument=True, required=True)
-    name: str = option(None, "The other population.", "NAME", required=True)
+    file: str = option(None, "Ledger file.", "LEDGER", argument=True)
+    name: str = option(None, "The other population.", "NAME")
 
 
 class CheckRequest(Options):
@@ -65,5 +65,5 @@ class CheckRequest(Options):
         dpltm privacy check README.md --run digits.run
     """
 
-    card: str = option(None, "Card, page or run.", "CARD|RUN", argument=True, required=True)
+    card: str = option(None, "Card, page or run.", "CARD|RUN", argument=True)
     run: str | None = option(None, "Folder of the run that the card should describe.", "RUN")

@@ -11,8 +11,7 @@ from dpltm.errors import InputError
 from dpltm.networks import names_code
 from dpltm.options import Options, option
 
-CODE = "FILE.py:NAME|package.module:NAME"
-"""Form of a name of code, as help shows it."""
+CODE = "FILE.py:NAME|package.module:NAME"  # form of a name of code, as help shows it
 
 
 class NetworkOptions(Options):

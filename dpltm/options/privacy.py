@@ -10,8 +10,7 @@ from dpltm.privacy.checks import MAX_NOISE
 DRAWS = ("exponential", "permute-and-flip")
 PLAIN = ("gaussian", "laplace", "randomized-response")
 
-MAX_RELEASES = 100_000
-"""Releases that are not a training's, one by one."""
+MAX_RELEASES = 100_000  # that are not a training's, one by one
 
 
 class SettingOptions(GuaranteeOptions):
@@ -59,7 +58,7 @@ class NoiseRequest(SettingOptions):
         dpltm privacy noise --epsilon 1 --sampling-rate 256/60000 --steps 3516
     """
 
-    epsilon: float = option(None, "Whole budget, a draw (`eps1`) included.", "E", required=True, within=EPSILON)
+    epsilon: float = option(None, "Whole budget, a draw (`eps1`) included.", "E", within=EPSILON)
     accountant: str = option("pld", "Accountant to calibrate by; clt can satisfy no budget.", choices=ACCOUNTANTS)
 
 

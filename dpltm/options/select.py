@@ -24,9 +24,7 @@ class SelectOptions(
         None, "Of the score; paper is |1 - nu|.", choices=("exact", "paper"), shown="exact where it holds"
     )
     mechanism: str = option("exponential", "How the winner is drawn.", choices=("exponential", "permute-and-flip"))
-    rule: str = option(
-        "mechanism", RULE_HELP, choices=("mechanism", "smallest-within"), section="Choice without a draw"
-    )
+    rule: str = option("mechanism", RULE_HELP, choices=("mechanism", "smallest-within"), section="Without a draw")
     tolerance: float = option(0.01, "Accuracy that smallest-within may lose.", "X", within=Range(high=1))
     max_density: float = option(0.1, "Density that it may keep.", "X", within=Range(high=1, above=True))
     reveal: bool = option(False, "Print scores and probabilities, entered as unprotected.", section="Output")
@@ -45,7 +43,7 @@ class SelectRequest(CodeOptions, data.LedgerOptions, SelectOptions, data.DataOpt
         dpltm select digits.tickets --dataset digits --subset 0.5:1.0 --score additive --eps1 0.1 --dry-run
     """
 
-    set: str = option(None, "Folder of the ticket set.", "SET", argument=True, required=True)
+    set: str = option(None, "Folder of the ticket set.", "SET", argument=True)
     dry_run: bool = option(False, data.DRY_RUN_HELP, section="Output")
 
 

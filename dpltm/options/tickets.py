@@ -27,7 +27,7 @@ class ShowRequest(Options):
         dpltm tickets show digits.tickets@5
     """
 
-    set: str = option(None, "Ticket set.", "SET[@ROUND]", argument=True, required=True)
+    set: str = option(None, "Ticket set.", "SET[@ROUND]", argument=True)
 
 
 class VerifyRequest(Options):
@@ -39,7 +39,7 @@ class VerifyRequest(Options):
         dpltm tickets verify digits.tickets
     """
 
-    set: str = option(None, "Ticket set.", "SET", argument=True, required=True)
+    set: str = option(None, "Ticket set.", "SET", argument=True)
 
 
 class ExportRequest(Options):
@@ -55,8 +55,8 @@ class ExportRequest(Options):
         dpltm tickets export digits.tickets@5 --out ticket.safetensors
     """
 
-    set: str = option(None, "Ticket set, or one ticket of it.", "SET[@ROUND]", argument=True, required=True)
-    out: str = option(None, "Folder of a set, or file of a ticket, to write.", "PATH", required=True)
+    set: str = option(None, "Ticket set, or one ticket of it.", "SET[@ROUND]", argument=True)
+    out: str = option(None, "Folder of a set, or file of a ticket, to write.", "PATH")
     yes: bool = option(False, data.YES_HELP)
 
 
@@ -80,7 +80,7 @@ class ImportRequest(data.FolderOptions, ImportOptions, data.LedgerOptions, data.
         dpltm tickets import pruned.safetensors --model mlp:300,100 --dataset mnist --provenance public --out pruned.tickets
     """
 
-    file: str = option(None, "Safetensors file.", "FILE", argument=True, required=True)
+    file: str = option(None, "Safetensors file.", "FILE", argument=True)
 
 
 class CompactRequest(data.FolderOptions):
@@ -95,7 +95,7 @@ class CompactRequest(data.FolderOptions):
         dpltm tickets compact digits.run --out small.run
     """
 
-    artifact: str = option(None, "A ticket or a run.", "SET@ROUND|RUN", argument=True, required=True)
+    artifact: str = option(None, "A ticket or a run.", "SET@ROUND|RUN", argument=True)
 
 
 MODES = ("ticket", "drop-projection", "mask-only", "shuffled-mask", "random")
@@ -125,5 +125,5 @@ class TransferRequest(data.FolderOptions, CodeOptions, TransferOptions, data.Dat
         dpltm tickets transfer digits.tickets@5 --dataset mnist --mode random --out random.tickets
     """
 
-    set: str = option(None, "Ticket set, or one of its rounds.", "SET[@ROUND]", argument=True, required=True)
+    set: str = option(None, "Ticket set, or one of its rounds.", "SET[@ROUND]", argument=True)
     start_provenance: str | None = option(None, "What weights of `model` depend on.", choices=("data-free", "public"))

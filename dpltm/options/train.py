@@ -12,9 +12,7 @@ from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.registry import Parameter
 
-LEAST_SQUARES = "least-squares"
-"""The head that has nothing to tune."""
-
+LEAST_SQUARES = "least-squares"  # the head that has nothing to tune
 
 STEP_SIZES = "sgd 1, momentum 0.1, adam 0.002, adagrad 0.05; for one layer behind features, by the noise"
 BEHIND = "for one layer behind splines, unit or fourier"
@@ -58,9 +56,7 @@ class TrainOptions(
     tanh_scale: float = _of(TANH_SCALE)
     tanh_range: float = _of(TANH_RANGE)
     no_pre_clip: bool = _of(NO_PRE_CLIP)
-    epochs: float | None = option(
-        None, "Expected passes over the records.", "N", shown="15", section="Steps", within=POSITIVE
-    )
+    epochs: float | None = option(None, "Passes over the records.", "N", shown="15", section="Steps", within=POSITIVE)
     steps: int | None = option(None, "Noisy steps, instead of `epochs`.", "T", within=COUNT)
     batch_size: float | None = option(None, "Expected batch size.", "N", shown="1600, at most records/4")
     sampling: str | None = option(None, "A coin each, or each in K steps.", "poisson|allocation:K", shown="poisson")
@@ -70,13 +66,9 @@ class TrainOptions(
     )
     accountant: str = option("pld", "Accountant of figure and budget.", choices=ACCOUNTANTS, section="Accounting")
     budget_stop: bool = option(False, "Given noise and budget, end before the step that would exceed it.")
-    eval_private: float | None = option(
-        None, "Epsilon to measure accuracy on the private records by.", "E", within=EPSILON
-    )
+    eval_private: float | None = option(None, "Epsilon of an accuracy on private records.", "E", within=EPSILON)
     by: str | None = option(None, data.BY_HELP, "COLUMN")
-    centre: float | None = option(
-        None, CENTRE_HELP, "F", section="Inputs and settings", shown=f"0; {BEHIND}: 0.05", within=PART
-    )
+    centre: float | None = option(None, CENTRE_HELP, "F", section="Inputs", shown=f"0; {BEHIND}: 0.05", within=PART)
     lineage: str | None = option(None, "What settings were searched on, as dpltm tune writes it.", "JSON", hidden=True)
     noise: str = option("secure", NOISE_HELP, "secure|fast|nominal|banded[:BANDS]", section="Computation")
     device: str = option("cpu", "Where the network trains.", choices=("cpu", "cuda"))
@@ -125,8 +117,8 @@ class TrainRequest(NetworkOptions, data.LedgerOptions, TrainOptions, StartOption
 class LoopOptions(NoiseOptions, data.PerUnitOptions):
     """Settings of a loop, all of them public. `epsilon` is the whole budget, and includes what the ledger holds."""
 
-    batch_size: float = option(None, "Expected records a step.", required=True)
-    steps: int = option(None, "Noisy gradients, at most.", required=True, within=COUNT)
-    delta: float = option(None, "Delta of the guarantee; below 1/n.", required=True, within=DELTA)
+    batch_size: float = option(None, "Expected records a step.")
+    steps: int = option(None, "Noisy gradients, at most.", within=COUNT)
+    delta: float = option(None, "Delta of the guarantee; below 1/n.", within=DELTA)
     records: int | None = option(None, "Public number of records or persons.", within=COUNT)
     save_every: int | None = option(None, "Steps handed out at a time, to go on from `state_dict`.", within=COUNT)

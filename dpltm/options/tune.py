@@ -13,17 +13,13 @@ class TuneOptions(data.SeedOptions, data.MetricOptions, data.OptimizerOptions, d
     """A search for the settings of a private training, under the same budget and noise."""
 
     rounds: str | None = option(None, "Rounds of SET to try.", "R,R,...", shown="all but 0", section="Network")
-    for_records: int = option(
-        None, "Public number of private records.", "N", required=True, section="Private training", within=COUNT
-    )
-    epsilon: float = option(None, "Budget of the private training.", "E", required=True, within=EPSILON)
+    for_records: int = option(None, "Public number of private records.", "N", section="Private training", within=COUNT)
+    epsilon: float = option(None, "Budget of the private training.", "E", within=EPSILON)
     lr: str = option("0.5,1,2,4", "Step sizes to try.", "X,X,...", section="Settings to try")
     clip_norm: str = option("1", "Clip norms to try.", "C,C,...")
     epochs: str = option("15", "Passes over the private records to try.", "N,N,...")
     batch_size: str | None = option(None, "Expected batch sizes to try.", "N,N,...", shown="1600, at most records/4")
-    schedule: str = option(
-        "constant", "Step size over the run.", choices=("constant", "linear", "cosine"), section="Optimizer"
-    )
+    schedule: str = option("constant", "Over the run.", choices=("constant", "linear", "cosine"), section="Optimizer")
     accountant: str = option("pld", "Accountant that noise is calibrated by.", choices=CERTIFIED, section="Search")
     trials: int | None = option(None, "Combinations to try, drawn at random.", "N", shown="all", within=COUNT)
     repeats: int = option(1, "Trainings of each; their mean decides.", "N", within=COUNT)
@@ -43,7 +39,5 @@ class TuneRequest(NetworkOptions, data.LedgerOptions, TuneOptions, data.DataOpti
     """
 
     set: str | None = option(None, "Ticket set to tune for; without it, the whole network.", "SET", argument=True)
-    model: str | None = option(
-        None, NETWORK_HELP, f"{network_metavar()}|{CODE}", shown="as in train", section="Network"
-    )
+    model: str | None = option(None, NETWORK_HELP, f"{network_metavar()}|{CODE}", shown="train's", section="Network")
     out: str | None = option(None, "Configuration file to write.", "FILE.toml", section="Output")

@@ -266,8 +266,8 @@ class Ledger:
 
     def apart(self, dataset: Dataset) -> tuple[Entry, ...]:
         """Return the draft that declares the test split of a dataset, measured exactly, apart from the population;
-        none for published records, which say so themselves, or without a test split."""
-        if dataset.test is None or dataset.published_id() is not None:
+        none where a publication says so, or without a test split."""
+        if dataset.test is None or dataset.test.nobodys:
             return ()
         return (Entry("excluded", self.part(dataset.tested()), words="a test split", unit=self.unit),)
 
@@ -278,9 +278,9 @@ class Ledger:
         return next((entry for entry in self.entries if entry.exposes and entry.part == part), None)
 
     def declared_test(self, dataset: Dataset) -> Entry | None:
-        """Return the same of the test split; None of published records, whose publication says that they are apart."""
-        measured_apart = dataset.test is not None and dataset.published_id() is None
-        return self.declared(dataset.tested()) if measured_apart else None
+        """Return the same of the test split; None where a publication says that it is apart."""
+        apart = dataset.test is None or dataset.test.nobodys
+        return None if apart else self.declared(dataset.tested())
 
     def declare_once(self, *drafts: Entry) -> Lineage:
         """Enter ``drafts``, except declarations on record; return the lineage of releases and public records.

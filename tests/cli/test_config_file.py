@@ -43,8 +43,8 @@ def test_lists_stand_for_numbers_with_commas(cli, config):
 @pytest.mark.parametrize(
     ("text", "culprit"),
     [
-        ("batch-sise = 1", "--config c.toml: unknown key 'batch-sise' for train; did you mean batch-size?"),
-        ("qqqq = 1", "--config c.toml: unknown key 'qqqq' for train"),
+        ("batch-sise = 1", "--config c.toml: --batch-sise: no such option; did you mean --batch-size?"),
+        ("qqqq = 1", "--config c.toml: --qqqq: no such option; there are "),
         ('steps = "3"', "--config c.toml: --steps: '3' is not a whole number"),
         ("steps = true", "--config c.toml: --steps: True is not a whole number"),
         ("noise-multiplier = [1]", "--config c.toml: --noise-multiplier: a value of type list is not a number"),

@@ -49,7 +49,7 @@ def test_releases_of_a_group(cli):
     assert priced(f"{answers} --group 5")["pld"] == priced(f"{answers} --steps 5")["pld"]
     assert priced(answers)["adjacency"] == "replace-one"
     said = cli("privacy curve --mechanism laplace --noise-multiplier 20 --steps 10 --group 3").out
-    assert "laplace, noise multiplier 20, 10 times, for groups of 3, delta 1e-05, add-remove" in said
+    assert "laplace, noise multiplier 20, group 3, delta 1e-05, steps 10, adjacency add-remove" in said
 
 
 def test_curve_and_its_picture(cli):
@@ -117,7 +117,7 @@ def test_an_allocation_is_priced_calibrated_and_drawn(cli):
     assert again["nominal"] is None
     curve = cli(f"privacy curve --noise-multiplier {noise['noise_multiplier']} {said} --json").json
     assert curve["epsilon_at_delta"] == noise["epsilon"]
-    assert ", every record in 15 of 555 steps" in curve["of"]
+    assert "steps 555, delta 1e-05, adjacency add-remove, participations 15" in curve["of"]
 
 
 def test_messages_in_several_ledgers_add_up():

@@ -27,15 +27,7 @@ from dpltm.features.inputs import with_feature_map
 from dpltm.local import CODEBOOK, PROTOCOLS
 from dpltm.local.channels import channel
 from dpltm.local.codebook import Codebook, best_codebook, estimates, nearest_mean
-from dpltm.local.latent import (
-    FEW_BITS,
-    STEP_SIZES,
-    EncodeRequest,
-    EpsilonRequest,
-    SchemeOptions,
-    SchemeRequest,
-    TrainRequest,
-)
+from dpltm.local.latent import STEP_SIZES, EncodeRequest, EpsilonRequest, SchemeOptions, SchemeRequest, TrainRequest
 from dpltm.local.scheme import BitStrings, FixedPoint, Messages, Scheme, channel_statistics, public_statistics
 from dpltm.networks import ModelSpec, build, for_inputs, kind_name
 from dpltm.networks.evaluation import accuracy, check_no_target
@@ -75,7 +67,6 @@ def claim(request: EpsilonRequest, _: Progress = SILENT) -> dict[str, Any]:
     label, copies = request.label_epsilon or 0.0, request.copies
     protocol = PROTOCOLS[request.protocol]
     bits = channel(protocol.name, request.bits, request.epsilon, request.alpha)
-    p, q = bits.probabilities()
     beyond = f"{protocol.name} claims its epsilon for strings with a single 1 (`one_hot`); these are any strings"
     due = {
         "neighbours are any two records (replace-one); what a server does with the bits costs nothing more": True,
@@ -84,14 +75,11 @@ def claim(request: EpsilonRequest, _: Progress = SILENT) -> dict[str, Any]:
         "the label is not counted: it is public, or its `label_epsilon` adds to this": request.label_epsilon is None,
         f"{copies} copies of a record are {copies} releases, which the claim does not count": copies > 1,
     }
-    return {
-        **asdict(request),
-        "p": p[: len(bits.pattern)].tolist(),
-        "q": q[: len(bits.pattern)].tolist(),
-        "nominal": request.epsilon + label,
-        "certified": copies * (bits.certified(request.one_hot) + label),
-        "notes": [note for note, is_due in due.items() if is_due],
+    chances = {
+        name: values[: len(bits.pattern)].tolist() for name, values in zip("pq", bits.probabilities(), strict=True)
     }
+    figures = {"nominal": request.epsilon + label, "certified": copies * (bits.certified(request.one_hot) + label)}
+    return {**asdict(request), **chances, **figures, "notes": [note for note, is_due in due.items() if is_due]}
 
 
 # --- Schemes --------------------------------------------------------------------------------------------------------
@@ -263,17 +251,14 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
         progress.say(f"wrote {out}")
     size = "the number of messages shows how many records there are"
     notes = [*scheme.notes, *bounds_notes(dataset), size, *unit_notes(dataset)]
-    return {
-        **({"dry_run": True} if request.dry_run else {}),
-        "messages": str(out),
-        "records": records,
-        **_facts(scheme),
-        "privacy": statement(account, request.delta, notes=notes).to_json(),
-    }
+    facts = {"messages": str(out), "records": records, **_facts(scheme)}
+    privacy = statement(account, request.delta, notes=notes).to_json()
+    return {**({"dry_run": True} if request.dry_run else {}), **facts, "privacy": privacy}
 
 
 # --- The server's side: networks that learn from messages -----------------------------------------------------------
 
+FEW_BITS = 512  # on more bits, whose norm grows with their number, steps are as many times shorter
 ROWS_SEEN = 10_000  # messages that accuracy in training is measured on, at most
 MAX_POINTS = 10  # epochs after which accuracy is measured, at most
 CHUNK = 512  # records at a time when accuracy is measured: a few hundred of bits take a quarter of a gigabyte
@@ -451,15 +436,13 @@ def save_scheme(target: Path, scheme: Scheme) -> None:
     """Write the folder of a scheme."""
     with files.new_folder(target) as folder:
         write_tensors(folder / STATISTICS, {"mean": scheme.mean, "deviation": scheme.deviation})
-        kind = next(kind for kind, form in ANSWERS.items() if isinstance(scheme.answer, form))
+        answer = scheme.answer
+        kind = next(kind for kind, form in ANSWERS.items() if isinstance(answer, form))
         body = {
-            "id": scheme.id,
-            "nominal": scheme.answer.nominal,
-            "certified": scheme.answer.certified,
-            "answer": {"kind": kind, **asdict(scheme.answer)},
-            "feature_map": write_map(folder, scheme.feature_map),
+            "id": scheme.id, "nominal": answer.nominal, "certified": answer.certified,
+            "answer": {"kind": kind, **asdict(answer)}, "feature_map": write_map(folder, scheme.feature_map),
             "lineage": to_json(scheme.lineage),
-        }
+        }  # fmt: skip
         files.write_json(folder / "scheme.json", _SCHEME.sealed(body))
 
 

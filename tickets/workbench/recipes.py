@@ -23,7 +23,7 @@ from dpltm.features.inputs import Services
 from dpltm.gone import instead
 from dpltm.local import latent as latent_options
 from dpltm.networks.evaluation import check_no_target
-from dpltm.options import Options, resolve
+from dpltm.options import Options, is_needed, resolve
 from dpltm.options.data import DataOptions, data_options
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.network import beside
@@ -453,7 +453,7 @@ def check_options(command: str, section: Section, start: Section, decided: Itera
             if key in DECIDED or key in decided or (key == "seed" and command in BY_SEED):
                 raise InputError(f"{key}: decided by the recipe, or by [run]; leave it out here")
         request, check = COMMANDS[command]
-        needed = {item.name: "X" for item in fields(request) if item.metadata["required"] and item.name in DECIDED}
+        needed = {item.name: "X" for item in fields(request) if is_needed(item) and item.name in DECIDED}
         asked = resolve(request, needed | dict(start), section)
         if check is not None:
             check(asked)
