@@ -17,7 +17,6 @@ from torch import Tensor
 from dpltm.errors import ArtifactError
 from dpltm.networks import Network
 from dpltm.networks.kind import Shapes
-from dpltm.networks.layout import Buffer
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import OwnNetwork, with_kind
 from dpltm.networks.state import pack, unpack
@@ -39,7 +38,7 @@ def read_tensors(
     path: Path,
     shapes: Shapes,
     dtype: str | None = None,
-    others: Mapping[str, Buffer] | None = None,
+    others: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
     metadata: int = 0,
 ) -> dict[str, np.ndarray]:
     """Return the tensors of a safetensors file, which must be exactly those of ``shapes``, all of ``dtype``, and ``others``.
@@ -54,7 +53,7 @@ def read_tensors(
     """
     kind = dtype or "any dtype"
     wanted = {name: (tuple(shape), kind) for name, shape in shapes.items()}
-    wanted |= {name: (tensor.shape, tensor.dtype) for name, tensor in (others or {}).items()}
+    wanted |= others or {}
     expected = sum(math.prod(shape) * (np.dtype(kind).itemsize if dtype else 8) for shape, kind in wanted.values())
     data = read_bytes(path, expected + metadata + _HEADER * (len(wanted) + 1), expected if dtype else 0)
     try:
@@ -117,7 +116,8 @@ def read_weights(path: Path, network: Network, body: Any) -> tuple[Network, dict
     buffers = None
     if isinstance(network, OwnNetwork):
         buffers, place = network.buffers, path.with_name(OUTPUTS)
-        outputs = read_tensors(place, {"outputs": network.output_shape}, "float32")["outputs"]
+        assert network.outputs is not None
+        outputs = read_tensors(place, {"outputs": tuple(network.outputs.shape)}, "float32")["outputs"]
         network = network.with_outputs(str(place), body, torch.from_numpy(outputs))
     arrays = read_tensors(path, network.shapes(), "float32", others=buffers)
     values = {name: torch.from_numpy(value) for name, value in arrays.items()}
