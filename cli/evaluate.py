@@ -29,7 +29,7 @@ from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictReques
 from dpltm.privacy.describe import figure, guarantee
 from dpltm.progress import Progress
 from dpltm.records import tables
-from dpltm.records.files import TABLES, reading, stem_of, suffix_of
+from dpltm.records.files import TABLES, reading
 from dpltm.records.input_parts import shown
 from dpltm.records.load import load_records
 from dpltm.records.schema import NO_SCHEMA, Schema
@@ -72,12 +72,12 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
         resolved = replace(request, dataset=request.input, classes=classes)
     path = Path(resolved.dataset or "")
     shared: tuple[str, ...] = BOUNDS if path.suffix else ()  # a dataset by its name has its own
-    if suffix_of(path) in TABLES:
+    if path.suffix.lower() in TABLES:
         shared = (*BOUNDS, *COLUMNS)
     trained_with: dict[str, Any] = {name: text for name, text in options_of(run).items() if name in shared}
     resolved = replace(resolved, **{name: getattr(resolved, name) or text for name, text in trained_with.items()})
     layout = stage.text_layout(run)
-    schema = run.schema if suffix_of(path) in TABLES else None
+    schema = run.schema if path.suffix.lower() in TABLES else None
     opened = partial(open_dataset, resolved, for_training=request.input is None, schema=schema)
     dataset = opened()
     if layout is not None and dataset.features != layout.length:
@@ -102,7 +102,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     out = Path(request.out)
     source = request.input
     if out.suffix.lower() != ".csv":
-        raise InputError(f"`out`: {out} is no .csv; name it {stem_of(out)}.csv (dpltm.predict gives arrays)")
+        raise InputError(f"`out`: {out} is no .csv; name it so (dpltm.predict gives arrays)")
     check_free(out)
     check_writable(out)
     run = opened_run(request.run, request.model)
@@ -128,7 +128,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
 
 def _beside(source: Path, features: set[str], schema: Schema | None, expected: set[str | None]) -> list[str]:
     """Return the columns of a table that has all features of a run, but for these, ``expected`` ones and its schema's."""
-    if not features or suffix_of(source) not in TABLES:
+    if not features or source.suffix.lower() not in TABLES:
         return []
     with reading(source, "`input`"):
         names = tables.Table(source, schema or NO_SCHEMA).names
@@ -207,7 +207,7 @@ def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
         names = ("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier")
         columns: dict[str, Cell] = {name.replace("_", " "): name for name in names}
         columns["certified epsilon"] = lambda row: (
-            row["at_most"] if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"])
+            "-" if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"])
         )
         show_table(rich, body["arms"], columns, f"would run {body['recipe']} in {body['out']}")
         rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")

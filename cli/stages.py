@@ -52,7 +52,7 @@ select_command = answering(Deferred("dpltm.tickets.workbench.stages:select"), sh
 train_command = answering(Deferred("dpltm.tickets.workbench.stages:train"), show_run)
 tune_command = answering(Deferred("dpltm.tickets.workbench.stages:tune"), show_search)
 
-RUN_FILE, DEMO = Deferred("dpltm.tickets.workbench.sweep:run_file"), Deferred("dpltm.tickets.workbench.run:demo")
+RUN_FILE, DEMO = Deferred("dpltm.tickets.workbench.run:run_file"), Deferred("dpltm.tickets.workbench.run:demo")
 SHOW_RECIPE = Deferred("dpltm.cli.evaluate:show_recipe")
 
 

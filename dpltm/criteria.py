@@ -59,11 +59,8 @@ class PruningRound:
 
 @dataclass(frozen=True)
 class TrainingDefaults:
-    """Training of a criterion's networks if nothing is said: ``iterations`` are minibatch steps of a round.
-
-    ``epochs``, passes over the records, stand in their place where given; the records make at least ``fewest_batches``
-    batches, however few these are (None: no such limit).
-    """
+    """Training of a criterion's networks if nothing is said: minibatch steps of a round, or ``epochs`` in their place; the
+    records make at least ``fewest_batches`` batches."""
 
     iterations: int = 5000
     epochs: float | None = None
@@ -80,21 +77,15 @@ class TrainingDefaults:
         return self.iterations if self.epochs is None else max(1, round(self.epochs * records / batch_size))
 
 
-def _takes_all(_spec: Network, _schedule: Schedule) -> None:
-    """No check."""
-
-
 @dataclass(frozen=True)
 class Criterion:
     """A pruning criterion that can be chosen by name.
 
     Attributes:
-        name: such as ``magnitude``.
         looks_at: what decides its masks. Those that look at initial weights, or nothing, depend on no data.
         next_mask: the mask of the next round: nested in the last one, with as many live weights as the round says.
         scope: if nothing is said.
-        by: of one that prunes a network trained under DP, for a budget, the name of the criterion that makes its masks; None
-            where the records are public, or nothing is promised.
+        by: of one that prunes a network trained under DP, for a budget, the name of the criterion that makes its masks.
         check: of the network and the schedule; raises InputError where it cannot prune the one by the other.
     """
 
@@ -106,7 +97,7 @@ class Criterion:
     scope: Scope = "layer"
     by: str | None = None
     training: TrainingDefaults = field(default_factory=TrainingDefaults)
-    check: Callable[[Network, Schedule], None] = _takes_all
+    check: Callable[[Network, Schedule], None] = lambda _spec, _schedule: None
 
 
 MAGNITUDE = Criterion(

@@ -2,8 +2,7 @@
 
 Every message is one line and names the culprit (an argument, a file, a record), its value, what was expected and what to
 do about it. Arguments stand in backticks under their Python names, such as ```batch_size```; the command line shows its
-flags in their place (see :func:`named`). Where a function of the public face has another name for the same, it says so (see
-:func:`naming`). The command line also maps each class to an exit code, see ``exit_code``.
+flags in their place (:func:`in_flags`), and functions of the public face names of their own (:func:`naming`).
 """
 
 from __future__ import annotations
@@ -28,14 +27,8 @@ class DpltmError(Exception):
 class InputError(DpltmError, ValueError):
     """Bad usage or bad input: an argument, a file or a record is not what it must be. A ``ValueError``, as Python has it.
 
-    Written as ``InputError(option, value, expected, fix)``, or as one whole sentence where the matter is another than a
-    value out of range: ``InputError("`epochs`, `steps`: give one of them")``.
-
-    Attributes:
-        option: name of the argument, as Python has it; None where the sentence begins with something else.
-        value: what was given; None if that is not said.
-        expected: what it must be, as in "a positive number".
-        fix: what to do about it, if ``expected`` does not say so.
+    Written as ``InputError(option, value, expected, fix)``, or as one whole sentence: ``InputError("`epochs`, `steps`: give
+    one of them")``, whose ``option`` is the argument that it begins with, or None.
     """
 
     exit_code = 2
@@ -86,8 +79,7 @@ def named(text: str, name: Callable[[str], str]) -> str:
     return _MARK.sub(lambda match: name(match[1]), text)
 
 
-_RENAMED = {"lam": "lambda"}
-"""Flags that are not the names of their arguments: those are words of Python."""
+_RENAMED = {"lam": "lambda"}  # a word of Python
 
 
 def in_flags(text: str) -> str:
@@ -109,24 +101,17 @@ def naming(**names: str) -> Iterator[None]:
         raise
 
 
-def as_flags(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer of a command with flags in the place of arguments, in all notes that it holds."""
-    return {key: _deeper(value, of_notes=key == "notes") for key, value in body.items()}
-
-
-def _deeper(value: Any, *, of_notes: bool) -> Any:
+def as_flags(value: Any, *, notes: bool = False) -> Any:
+    """The answer of a command, or another ``value``, with flags in the place of arguments in all ``notes`` that it holds."""
     if isinstance(value, Mapping):
-        return as_flags(value)
-    if not isinstance(value, (list, tuple)):
-        return value
-    return [in_flags(part) if of_notes else _deeper(part, of_notes=False) for part in value]
+        return {key: as_flags(part, notes=key == "notes") for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_flags(part, notes=notes) for part in value]
+    return in_flags(value) if notes and isinstance(value, str) else value
 
 
 def shown_value(value: object) -> str:
-    """A text or a number as a message of one line shows it; of anything else its type alone.
-
-    A value in the place of another argument may be the records themselves, which no message tells.
-    """
+    """A text or a number as a message of one line shows it; of anything else, which may be the records, its type alone."""
     if value is None or isinstance(value, (str, numbers.Real)):
         with contextlib.suppress(ValueError):  # a number of more digits than Python writes
             return " ".join(repr(value)[:80].split())
@@ -134,11 +119,7 @@ def shown_value(value: object) -> str:
 
 
 def whole_number(name: str, value: object) -> int:
-    """The value of the argument ``name`` as a plain whole number.
-
-    Raises:
-        InputError: it is none, or none that 64 bits hold.
-    """
+    """The ``value`` of the argument ``name`` as a whole number. Raises InputError if it is none that 64 bits hold."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or abs(int(value)) >= 2**63:
         raise InputError(name, value, "a whole number of 64 bits")
     return int(value)
@@ -155,8 +136,7 @@ def did_you_mean(name: object, names: Iterable[str], mark: str = "") -> str:
     """The end of a message about a name that there is none of; nothing where none is near.
 
     Args:
-        name, names: the name that there is none of, and those that there are.
-        mark: put before and behind the nearest.
+        name, names: the name, and those that there are; the nearest of them stands between two ``mark``.
     """
     near = difflib.get_close_matches(name, list(names), n=1) if isinstance(name, str) else []
     return f"; did you mean {mark}{near[0]}{mark}?" if near else ""

@@ -53,7 +53,7 @@ from dpltm.privacy.mechanisms import Adjacency, Guarantee
 from dpltm.privacy.release import Once, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import KeyedSource, two_sided_geometric
-from dpltm.records.cells import Cells, text_of
+from dpltm.records.cells import text_of
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.load import from_arrays
 from dpltm.records.notes import NO_TEST
@@ -671,7 +671,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
 
     def _codes(self, y: np.ndarray) -> np.ndarray:
         """Return the class of each label, ``(n,)`` int64: its place among all labels, which are sorted or a schema's."""
-        spelled = y.tolist() if self._label is None else Cells.of_objects(list(y)).records()
+        spelled = y.tolist() if self._label is None else [text_of(cell) or "" for cell in y]
         codes = np.array([self._places.get(name, -1) for name in spelled], dtype=np.int64)
         if (codes < 0).any():
             raise InputError(

@@ -1,7 +1,4 @@
-"""What version 0.2 had and this one has not, by its name at the terminal: refused by that name, with what to do instead.
-
-Kept for one version. Readers and prices of what such commands made stay where artifacts and ledgers are read.
-"""
+"""What version 0.2 had and this one has not: refused by its name, with what to do instead. Kept for one version."""
 
 from __future__ import annotations
 
@@ -83,9 +80,8 @@ GONE: dict[str, str] = {
     "dpltm.synthesize": "make synthetic records by a library, and declare them as what they are",
     "dpltm.search": "search on public records (dpltm.tune), or train with each setting on one ledger, which pays for all",
 }
-"""Instead of what is gone, for people: by ``COMMAND`` (``tickets push``), ``COMMAND --option`` (``train --augment``),
-``--option`` where several commands had it, ``--option value`` (``--criterion energy``) where one value of an option went, or
-a name of the package, as ``dpltm.NAME``."""
+"""Instead of what is gone: by ``COMMAND`` (``tickets push``), ``COMMAND --option``, ``--option`` where several commands had
+it, ``--option value`` (``--criterion energy``) where one value of an option went, or a name of the package."""
 
 
 def instead(*names: str) -> str | None:

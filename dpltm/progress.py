@@ -16,9 +16,7 @@ Step = Callable[..., None]
 class Progress(Protocol):
     """Where words on the way go. Nothing that it is told is more than the result may say."""
 
-    def say(self, text: str) -> None:
-        """A message."""
-        ...
+    def say(self, text: str) -> None: ...
 
     def progress(self, title: str, total: int) -> AbstractContextManager[Step]:
         """A block of ``total`` steps, told by calls of what it yields."""
@@ -29,11 +27,9 @@ class Silent:
     """Nobody watches."""
 
     def say(self, text: str) -> None:
-        """Drops it."""
-        del text
+        pass
 
     def progress(self, title: str, total: int) -> AbstractContextManager[Step]:
-        """Drops its steps."""
         del title, total
         return contextlib.nullcontext(lambda *_: None)
 

@@ -1,9 +1,7 @@
 """Registries: what can be chosen by name, each name with everything that is said of it.
 
-An entry is a frozen descriptor: its name, one sentence of help, its source in the literature, its parameters, and what it
-can do. Choices, help, refusals and defaults are read off the descriptors, here and at the terminal. A new entry is one
-object in a module of its own, and one line in its registry. Descriptors are light: no registry imports torch. An
-implementation that needs it is named by ``Deferred``.
+Choices, help, refusals and defaults are read off the entries, which are frozen descriptors. A new one is one object in a
+module of its own, and one line in its registry. No registry imports torch: what needs it is named by ``Deferred``.
 """
 
 from __future__ import annotations
@@ -22,30 +20,21 @@ from dpltm.gone import instead
 
 
 class Descriptor(Protocol):
-    """Properties of every entry."""
+    """Properties of every entry: its name, one sentence of help, and the paper that it is from."""
 
     @property
-    def name(self) -> str:
-        """Name by which it is chosen."""
-
+    def name(self) -> str: ...
     @property
-    def help(self) -> str:
-        """One sentence."""
-
+    def help(self) -> str: ...
     @property
-    def source(self) -> str:
-        """Source: the paper."""
+    def source(self) -> str: ...
 
 
 Entry = TypeVar("Entry", bound=Descriptor)
 
 
 class Registry(dict[str, Entry]):
-    """Descriptors by name, in the order in which they were registered.
-
-    Args:
-        field: the argument that chooses among them, such as ``filter``.
-    """
+    """Descriptors by name, in the order in which they were registered; ``field`` is the argument that chooses among them."""
 
     def __init__(self, field: str, entries: Iterable[Entry] = ()) -> None:
         super().__init__()
@@ -90,13 +79,7 @@ class Names(Collection[str], Generic[Entry]):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A choice that a descriptor leaves to its user.
-
-    Attributes:
-        default: its type is that of the parameter.
-        metavar: what help shows as the value; None for a switch.
-        low, high: the range of a number, ends included.
-    """
+    """A choice that a descriptor leaves to its user, of the type of its ``default``; ``metavar`` is None for a switch."""
 
     name: str
     default: float | bool
@@ -117,22 +100,23 @@ class Parameter:
 
 
 def check_parameters(registry: Registry[Any], chosen: Any, names: Iterable[str]) -> None:
-    """Raise InputError for parameters that a descriptor does not take.
+    """Raise InputError for parameters that a descriptor does not take; the message says which of the registry do.
 
     Args:
-        registry: where else they may be known: the message says who takes them.
-        chosen, names: the descriptor, and the parameters.
+        registry, chosen, names: all descriptors, the one that was chosen, and the parameters.
     """
-    own = [parameter.name for parameter in chosen.parameters]
+
+    def takes(descriptor: Any) -> list[str]:
+        return [parameter.name for parameter in descriptor.parameters]
+
+    own = takes(chosen)
     for name in [name for name in names if name not in own]:
-        takers = [
-            entry.name for entry in registry.values() if name in [parameter.name for parameter in entry.parameters]
-        ]
+        takers = [entry.name for entry in registry.values() if name in takes(entry)]
         hint = did_you_mean(name, own, "`")
         if takers:
             raise InputError(f"`{name}`: only for `{registry.field}` {listed(takers)}, not {chosen.name}{hint}")
-        takes = ", ".join(f"`{parameter}`" for parameter in own) or "no parameter"
-        raise InputError(f"`{name}`: {chosen.name} has no such parameter{hint or f'; it takes {takes}'}")
+        hint = hint or f"; it takes {', '.join(f'`{parameter}`' for parameter in own)}"
+        raise InputError(f"`{name}`: {chosen.name} has no such parameter{hint}")
 
 
 def changed(parameters: Iterable[Parameter], options: object) -> dict[str, Any]:
@@ -165,12 +149,7 @@ class Deferred:
 def lazily(
     package: str, names: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package whose names are imported when they are first asked for.
-
-    Args:
-        package: its ``__name__``; its modules are among the names.
-        names: the module of every other name.
-    """
+    """Return ``__getattr__`` and ``__dir__`` of a package that imports its modules, and ``names`` of others, when asked."""
 
     def attribute(name: str) -> Any:
         if name in names:

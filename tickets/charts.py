@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,11 +30,9 @@ STYLE = {
     "svg.hashsalt": "dpltm",  # the same ids in each file
 }  # fmt: skip
 
-LETTERS = 60
-"""On a line of a title above a chart, or of its legend; what is longer goes on below."""
-
-MAX_METRICS = 2**26
-"""No run notes more bytes than this."""
+LETTERS = 60  # on a line of a title above a chart, or of its legend; what is longer goes on below
+MAX_METRICS = 2**26  # no run notes more bytes than this
+ACCURACY = "accuracy, %"  # along axes
 
 Pairs = Sequence[tuple[float, float]]
 
@@ -160,8 +157,8 @@ def trade_off(curves: Curves) -> Chart:
     return Chart("What an attacker must miss", "false alarms, %", "misses, %", series, ends, caption)
 
 
-Metrics = Mapping[int, tuple[float, float]]
-"""Accuracy and certified epsilon of a training, by step."""
+Metrics = Mapping[int, float]
+"""Accuracy of a training, by step."""
 
 
 def accuracy_over_steps(arms: Mapping[str, Sequence[Metrics | None]]) -> list[Chart]:
@@ -173,25 +170,12 @@ def accuracy_over_steps(arms: Mapping[str, Sequence[Metrics | None]]) -> list[Ch
     for name, runs in arms.items():
         readable = [metrics for metrics in runs if metrics is not None]
         steps = sorted(set.intersection(*map(set, readable))) if readable else []
-        rows = [(float(step), [100 * metrics[step][0] for metrics in readable]) for step in steps]
+        rows = [(float(step), [100 * metrics[step] for metrics in readable]) for step in steps]
         missing = f" ({len(readable)} of {len(runs)} seeds)" if len(readable) < len(runs) else ""
         spread = [(min(row), max(row)) for _, row in rows] if len(readable) > 1 else ()
         if rows:
             lines.append(Series(name + missing, [(step, sum(row) / len(row)) for step, row in rows], "o-", spread))
     return [Chart("Accuracy over steps", "step", ACCURACY, lines)] if lines else []
-
-
-def epsilon_over_steps(metrics: Metrics) -> list[Chart]:
-    """Return the chart of certified epsilon over the steps of a training; none where no step has one to draw."""
-    points = [(float(step), epsilon) for step, (_, epsilon) in sorted(metrics.items())]
-    most = max((epsilon for _, epsilon in points if epsilon < math.inf), default=0.0)
-    caption, ends = "What all entries would cost, had the training ended at that step.", {"ylim": (0.0, most * 1.05)}
-    line = Series("", points, "o-")
-    return [Chart("Certified epsilon over steps", "step", "epsilon", [line], ends, caption)] if most else []
-
-
-ACCURACY = "accuracy, %"
-"""Along axes."""
 
 
 @dataclass(frozen=True)
@@ -200,38 +184,32 @@ class Measured:
 
     step: int
     accuracy: float | None
-    epsilon: float
 
 
-def read_metrics(path: Path) -> dict[int, tuple[float, float]] | None:
-    """Return what a run noted, by step: its accuracy and certified epsilon; None if the file is missing or damaged."""
+def read_metrics(path: Path) -> dict[int, float] | None:
+    """Return the accuracies that a run noted, by step; None if the file is missing or damaged."""
     try:
         lines = map(json.loads, read_bytes(path, MAX_METRICS, 1).decode().splitlines())
-        rows = [
-            value_from_json(Measured, {name: line.get(name) for name in ("step", "accuracy", "epsilon")}, "metrics")
+        noted = [
+            value_from_json(Measured, {name: line.get(name) for name in ("step", "accuracy")}, "metrics")
             for line in lines
         ]
     except (ArtifactError, ValueError, AttributeError, RecursionError):
         return None
-    return {row.step: (row.accuracy, row.epsilon) for row in rows if row.accuracy is not None}
+    return {point.step: point.accuracy for point in noted if point.accuracy is not None}
 
 
 def against_epsilon(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
-    """Return accuracy against certified epsilon, for rows of ``dpltm compare``."""
-    rows = [row for row in rows if row["accuracy"] is not None]
-    finite = [row for row in rows if isinstance(row["certified"], (int, float)) and row["certified"] > 0]
-    if not finite:
-        return []
-    least = min(row["certified"] for row in finite)
-    most = max(row["certified"] for row in finite)
-    series = []
-    for row in finite:
-        spread = [] if row["low"] is None else [(100 * row["low"], 100 * row["high"])]
-        series.append(Series(row["run"], [(row["certified"], 100 * row["accuracy"])], "o", spread))
-    for row in rows:
-        if row["certified"] == "inf":
-            ends = [(end, 100 * row["accuracy"]) for end in (least, most)]
-            series.append(Series(f"{row['run']} (nothing is certified)", ends, "--"))
-    axes = {"xscale": "log", "xlim": (least / 1.2, most * 1.2)}
+    """Return accuracy against certified epsilon, for rows of ``dpltm compare`` that have both."""
+    series = [
+        Series(
+            row["run"],
+            [(row["certified"], 100 * row["accuracy"])],
+            "o",
+            [] if row["low"] is None else [(100 * row["low"], 100 * row["high"])],
+        )
+        for row in rows
+        if row["accuracy"] is not None and isinstance(row["certified"], (int, float)) and row["certified"] > 0
+    ]
     title = "Accuracy against certified epsilon; bars: 95 % intervals"
-    return [Chart(title, "certified epsilon", ACCURACY, series, axes)]
+    return [Chart(title, "certified epsilon", ACCURACY, series, {"xscale": "log"})] if series else []

@@ -31,7 +31,7 @@ from dpltm.options.data import LedgerOptions
 from dpltm.privacy.entry import MAX_TEXT, RECORD, Entry, Head, Id, entry_from_json, to_json
 from dpltm.privacy.ledger import Book, Ledger, Store, canonical, first_digest
 from dpltm.records.catalogue import catalogue
-from dpltm.records.files import SUFFIXES, suffix_of
+from dpltm.records.files import SUFFIXES
 from dpltm.tickets.files import as_path, check_schema, parse_json, read_bytes, staged_file, sync
 
 FORMAT, SCHEMA = "dpltm-ledger", 5
@@ -462,7 +462,7 @@ def ledger_path(dataset: str | None, ledger: str | None = None) -> Path:
         return Path(ledger or BESIDE)
     path = Path(dataset)
     separators = {os.sep, os.altsep or os.sep}
-    if separators & set(dataset) or suffix_of(path) in SUFFIXES:
+    if separators & set(dataset) or path.suffix.lower() in SUFFIXES:
         folder = path.resolve().parent  # where it really lies: a link to it is of the same people
         return (path.parent if path.parent.resolve() == folder else folder) / BESIDE
     catalogued = catalogue()

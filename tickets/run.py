@@ -211,7 +211,7 @@ class FoundRun:
     result: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     run: Run | None = None
-    metrics: Mapping[int, tuple[float, float]] | None = None
+    metrics: Mapping[int, float] | None = None
     lineage: Lineage = NO_LINEAGE
     entry: Entry | None = None
     weights: str | None = None

@@ -1,8 +1,7 @@
-"""Feature maps: what a record goes through, by itself, on its way to a network.
+"""Kinds of feature maps, which need no data: what a record goes through, by itself, on its way to a network.
 
-Here are the kinds of maps that need no data: their names, parameters and ranges, and the records that they take. Options,
-their help and their refusals are read from here. Nothing here imports torch; a transform is imported when one is made. A new
-kind is one :class:`MapKind`, and one call of ``MAPS.register``. The maps are in ``dpltm.features.feature_map``.
+Options, their help and their refusals are read from here. Nothing here imports torch; a transform is imported when one is
+made. A new kind is one :class:`MapKind`, and one call of ``MAPS.register``.
 """
 
 from __future__ import annotations
@@ -19,13 +18,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+# made by ``scripts/make_drawings.py`` and ``scripts/make_photographs.py``, which give these digests
 DRAWINGS_FILE = "drawings.safetensors"
 DRAWINGS_DIGEST = "d5c1280962839806a1eb38d58afc8ce4f5192109fa840f9ee1df20115933f00b"
-"""The encoder of drawings, and what ``scripts/make_drawings.py`` gives for it."""
-
 PHOTOGRAPHS_FILE = "photographs.safetensors"
 PHOTOGRAPHS_DIGEST = "5a3ff51693e43442d8cf54571877f0ba865d14113c3e9331a0d7456ae4079ae7"
-"""The dictionary of patches of painted scenes, and what ``scripts/make_photographs.py`` gives for it."""
 
 
 class Transform(Protocol):
@@ -33,8 +30,7 @@ class Transform(Protocol):
 
     Attributes:
         feature_shape: of the features of one record: (height, width, channels), or (their number,).
-        channel_groups: of neighbouring channels, each of which may be normalised within a record; None for features that
-            have no channels.
+        channel_groups: groups of neighbouring channels that are normalised; None for features that have no channels.
     """
 
     feature_shape: tuple[int, ...]
@@ -53,13 +49,11 @@ class MapKind:
         parameters: numbers, in the order of the option; ``metavar`` stands for each in it.
         help: one sentence.
         source: where it is from.
-        transform: makes the transform, of the parameters in order and the shape of a record; raises InputError for a shape
-            that it cannot take.
-        takes_values: the range of values that the transform takes; None for the unit range, which has negative values if
-            records may.
+        transform: makes the transform, of the parameters and the shape of a record; InputError for a shape that it refuses.
+        takes_values: range of values that the transform takes; None for the unit range, signed if records may be.
         channels: whether features have channels, which are normalised.
         by_place: whether what a feature means depends on the shape of records even where their number does not.
-        digest: SHA-256 (hex) of the bundled file that it computes with; empty where it needs none. Part of the map's id.
+        digest: SHA-256 (hex) of the bundled file that it computes with, part of the map's id; empty where it needs none.
         of_any_shape: whether it takes records of any shape, whose values need have no order.
         by_fourier: whether it is computed by Fourier transforms, which other tools than torch are not asked for.
     """
@@ -75,11 +69,6 @@ class MapKind:
     digest: str = ""
     of_any_shape: bool = False
     by_fourier: bool = False
-
-    def choice(self, *values: float) -> Choice:
-        """This kind with these parameters, and defaults for those that are left out."""
-        defaults = tuple(parameter.default for parameter in self.parameters[len(values) :])
-        return Choice(((self, values + defaults),))
 
     @property
     def metavar(self) -> str:
@@ -103,7 +92,7 @@ class MapKind:
 
 
 class _Moved(Transform):
-    """A transform that takes the other of the two unit ranges than records have, which is -1 to 1 if ``signed``."""
+    """A transform that takes the other of the two unit ranges than that of records, which is -1 to 1 if ``signed``."""
 
     def __init__(self, transform: Transform, signed: bool) -> None:
         self.feature_shape, self.channel_groups = transform.feature_shape, transform.channel_groups
@@ -118,7 +107,7 @@ class _Moved(Transform):
 class Choice:
     """A map that is made without data: all that decides it but the shape and range of records.
 
-    Several kinds side by side have an equal share of the squared norm each, normalised within each record.
+    Several kinds side by side have an equal share of the squared norm each. The properties are those of :class:`MapKind`.
     """
 
     parts: tuple[tuple[MapKind, tuple[float, ...]], ...]
@@ -140,22 +129,18 @@ class Choice:
 
     @property
     def of_any_shape(self) -> bool:
-        """Tell whether records of any shape are taken, whose values need have no order."""
         return all(kind.of_any_shape for kind, _ in self.parts)
 
     @property
     def channels(self) -> bool:
-        """Tell whether features have channels, which are normalised."""
         return len(self.parts) == 1 and self.parts[0][0].channels
 
     @property
     def by_place(self) -> bool:
-        """Tell whether features of records of another shape mean something else, even if there are as many."""
         return any(kind.by_place for kind, _ in self.parts)
 
     @property
     def digest(self) -> str:
-        """Of the bundled files that it computes with; empty where it needs none."""
         return "".join(kind.digest for kind, _ in self.parts)
 
     def on(self, shape: tuple[int, ...], signed: bool = False) -> Transform:
@@ -181,13 +166,12 @@ def _part(text: str) -> tuple[MapKind, tuple[float, ...]]:
     texts = rest.split(",") if colon else []
     try:
         kind = MAPS[name]
-        defaults = kind.parameters[len(texts) :]
         pairs = zip(kind.parameters[: len(texts)], texts, strict=True)
         values = [int(number) if parameter.whole else float(number) for parameter, number in pairs]
     except (KeyError, ValueError):
         hint = "" if name in MAPS else did_you_mean(name, ("none", *MAPS))
         raise InputError(f"`features`: {text!r:.80} is not {metavar()}{hint}") from None
-    return kind, (*values, *(parameter.default for parameter in defaults))
+    return kind, (*values, *(parameter.default for parameter in kind.parameters[len(texts) :]))
 
 
 def metavar() -> str:
@@ -252,4 +236,3 @@ MAPS = Registry("features", (
         Deferred("dpltm.features.transforms:FourierFeatures"), takes_values=(-1.0, 1.0), by_place=True, of_any_shape=True,
     ),
 ))  # fmt: skip
-"""Kinds of maps by name."""

@@ -1,6 +1,5 @@
 """An encoder that learned to tell drawings of a formula apart: features that come from nobody's data.
 
-Every image is made a drawing first, by a rule that looks at this image alone: grey, bright on dark, square, 28 by 28 pixels.
 ``scripts/make_drawings.py`` made the bundled encoder: a formula draws, and it is trained on nothing else. No other file is
 read.
 """
@@ -47,10 +46,8 @@ def _bundled() -> tuple[Encoder, Tensor, Tensor]:
 
 
 def as_drawings(x: Tensor) -> Tensor:
-    """Return images as the encoder knows them, ``(n, *shape)`` in 0..1 to ``(n, 1, SIDE, SIDE)``.
-
-    An image whose edge is bright on average is taken for dark on light.
-    """
+    """Return images as drawings, each by itself: ``(n, *shape)`` to ``(n, 1, SIDE, SIDE)``, grey, bright on dark; one
+    whose edge is bright on average is taken for dark on light."""
     images = colours_first(x)
     if images.shape[1] == 3:
         images = (images * torch.tensor(GREY).view(1, 3, 1, 1)).sum(1, keepdim=True)
@@ -64,11 +61,6 @@ def as_drawings(x: Tensor) -> Tensor:
     return functional.pad(images, (right // 2, right - right // 2, down // 2, down - down // 2))
 
 
-# The network that drawings train: three scales of small convolutions, normalised within each image.
-#
-# No convolution skips pixels: maps are halved by averages (Zhang 2019), so that a drawing gives
-# much the same wherever it starts.
-
 WIDTHS = (32, 64, 128)  # channels at 28 x 28, at 14 x 14 and at 14 x 14 and 7 x 7 pixels
 GROUPS = 8  # groups of channels that are normalised within an image; half as many in the first layer
 POOLED = 3  # rows and columns of windows that units are averaged over
@@ -76,7 +68,10 @@ UNITS = WIDTHS[-1] * POOLED**2  # what the encoder says of an image
 
 
 class Encoder(nn.Module):
-    """``(n, 1, SIDE, SIDE)`` in 0..1 to ``(n, UNITS)``; every image by itself."""
+    """``(n, 1, SIDE, SIDE)`` in 0..1 to ``(n, UNITS)``; every image by itself.
+
+    No convolution skips pixels: maps are halved by averages (Zhang 2019), so a drawing gives much the same anywhere.
+    """
 
     def __init__(self) -> None:
         super().__init__()

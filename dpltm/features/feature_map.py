@@ -1,7 +1,7 @@
 """Feature maps: each takes every record by itself to a vector of a fixed norm, in front of a network.
 
-It is applied to one record at a time, and made without the private records or by releases that are counted. So it costs
-nothing beyond those, and what is proven for training on records holds for training on their features.
+A map is made without the private records, or by releases that are counted. So it costs nothing beyond those, and what is
+proven for training on records holds for training on their features.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -25,9 +26,7 @@ from dpltm.records.made_up import bits_hold
 from dpltm.records.scaling import scale
 from dpltm.records.split import pieces
 
-VERSION = 1
-"""Part of every id; raised when the same settings give other features, so that nothing stale is taken for them."""
-
+VERSION = 1  # part of every id; raised when the same settings give other features
 ROWS = 32  # images at a time: what fits the caches of a processor
 CENTRE = "centre"  # name of the tensor that features are centred at
 
@@ -37,10 +36,9 @@ class FeatureMap:
     """A map of records to features: scaled, transformed, normalised, of a fixed norm; then, if so, centred.
 
     Attributes:
-        statistics: of channels of public images, by which channels are normalised; else within each record. They are of
-            schemes of local privacy; dpltm 0.2 had them in front of any network.
-        centre: ``(features,)``, a noisy mean that features are centred at, which the ledger of the run has as a release of
-            its own.
+        statistics: of channels of public images (schemes of local privacy have them), by which channels are normalised;
+            else within each record.
+        centre: ``(features,)``, a noisy mean that features are centred at, a release of its own in the run's ledger.
         lineage: of the public records that it was made from; empty where no data was looked at.
     """
 
@@ -50,6 +48,7 @@ class FeatureMap:
     statistics: ChannelStatistics | None = None
     centre: Tensor | None = None
     lineage: Lineage = field(default_factory=Lineage)
+    _released: ClassVar[tuple[str, ...]] = (CENTRE,)
 
     def __post_init__(self) -> None:
         low, high = self.bounds
@@ -64,14 +63,14 @@ class FeatureMap:
 
     @property
     def text(self) -> str:
-        """``scatter:J,L``, ``conv:SEED``, ``wavelets:J,Q``, ``unit:K`` or ``fourier:D,GAMMA``."""
         return self.base.text
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
         """All tensors that decide the features, by the names that artifacts give them."""
+        released = {name: getattr(self, name) for name in self._released}
         tensors = {} if self.statistics is None else dict(vars(self.statistics))
-        return tensors if self.centre is None else {**tensors, CENTRE: self.centre}
+        return tensors | {name: value for name, value in released.items() if isinstance(value, Tensor)}
 
     @cached_property
     def id(self) -> str:
@@ -89,7 +88,6 @@ class FeatureMap:
 
     @property
     def stored_features(self) -> int:
-        """Number of values of a record that ``stored`` gives."""
         return self.features
 
     @property
@@ -102,8 +100,9 @@ class FeatureMap:
         return self._transform.feature_shape
 
     @property
-    def uncentred(self) -> FeatureMap:
-        return self if self.centre is None else replace(self, centre=None)
+    def uncentred(self) -> Self:
+        nothing: dict[str, Any] = dict.fromkeys(self._released)
+        return self if self.centre is None else replace(self, **nothing)
 
     @property
     def moment_count(self) -> int:
@@ -115,7 +114,7 @@ class FeatureMap:
         return self.centred(features)
 
     def centred_at(self, centre: Tensor) -> FeatureMap:
-        """Return the same with its features centred there: ``(features,)``, in units of ``NORM``."""
+        """Return the same with its features centred at ``(features,)``, in units of ``NORM``."""
         return replace(self, centre=centre)
 
     def for_records(self, shape: tuple[int, ...], bounds: tuple[float, float]) -> FeatureMap:
@@ -133,8 +132,7 @@ class FeatureMap:
         """Return features of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, each row of norm ``NORM``.
 
         Guarantees:
-            Row i depends on record i alone, to a bit. Libraries round by the size of a batch, so all are of ``ROWS``; of one
-            row where made-up ones show that the place, or others, move a bit even so.
+            Row i depends on record i alone, to a bit: batches have one size, and one row if made-up ones move bits even so.
         """
         return self.centred(self.stored(x))
 
@@ -151,14 +149,13 @@ class FeatureMap:
 
     @property
     def _together(self) -> int:
-        """Records that are computed side by side: tried once for a map and a number of threads, not for every piece of a
-        split. InputError for a map that gives a record another answer again: what it keeps of one would be in others."""
+        """Records that are computed side by side, tried once for a map and a number of threads."""
         threads = torch.get_num_threads()
         if threads not in self._tried:
             like = torch.zeros(1, *self.shape)
             of_rows = partial(bits_hold, lambda rows: self._of(self.transformed(rows.numpy())), like)
             together = next((rows for rows in (ROWS, 1) if of_rows(rows)), 0)
-            if not together:
+            if not together:  # what it keeps of one record would be in others
                 raise InputError(f"`features`: {self.text} gives the same record another answer; let it keep no state")
             self._tried[threads] = together
         return self._tried[threads]
@@ -189,35 +186,24 @@ class FeatureMap:
         return self.base.on(self.shape, self.bounds[0] < 0)
 
 
-# Features of a table: piecewise linear functions of each number, and of the few pairs of columns that go together.
-#
-# A number becomes so many hats: function k is 1 at the k-th of equally spaced knots over its public bounds, 0 at all others,
-# and linear between (linear B-splines; de Boor 1978); beside them there is a straight line. An indicator of a category stays
-# as it is. One layer makes of them a generalised additive model (Hastie and Tibshirani 1986). Where a head screens products
-# of two columns (``training.least_squares``), those that it keeps are features too: the product, and ``GRID`` by ``GRID``
-# hats of both, for half of the squared norm. It looks at one record at a time; what depends on others (a centre, moments of
-# columns, pairs) is released, and in the run's ledger.
+# Features of a table. A number becomes so many hats: function k is 1 at the k-th of equally spaced knots over its public
+# bounds, 0 at all others, and linear between (linear B-splines; de Boor 1978), and a straight line. An indicator of a
+# category stays as it is. One layer makes of them a generalised additive model (Hastie and Tibshirani 1986). Of pairs that a
+# head keeps (``training.least_squares``) the product, and ``GRID`` by ``GRID`` hats of both, are features too, for half of
+# the squared norm. What depends on other records (centre, moments, pairs) is released, and in the run's ledger.
 
-LINE = 2.0
-"""Height of the straight line at the ends: most of what a number tells is linear, which one feature says at less noise."""
-
+LINE = 2.0  # height of the straight line at the ends: most of what a number tells, one feature says at less noise
 GRID = 4  # hats of each column of a pair, over ``WITHIN`` deviations on both sides of its mean
 PAIRS = 12  # most pairs that are kept
-
-WITHIN, FARTHEST = 2.0, 3.0
-"""Deviations from the mean: that the hats of pairs cover, and at which standardised columns end."""
-
-LEAST_VARIANCE = 1e-3
-"""Of a column within its bounds, of length 1: what noise makes smaller, or negative, counts as this."""
-
+WITHIN, FARTHEST = 2.0, 3.0  # deviations that the hats of pairs cover, and at which standardised columns end
+LEAST_VARIANCE = 1e-3  # of a column, over its bounds: what noise makes smaller, or negative, counts as this
 SPLINES = "splines"  # name of the kind of maps
 
 
 class Columns(Transform):
     """Values of a table as they are, within the unit range."""
 
-    def __init__(self, knots: int, shape: tuple[int, ...]) -> None:
-        del knots
+    def __init__(self, _: int, shape: tuple[int, ...]) -> None:
         self.feature_shape = (math.prod(shape),)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -240,6 +226,7 @@ class SplineMap(FeatureMap):
     slots: int = 0
     moments: Tensor | None = None
     pairs: tuple[tuple[int, int], ...] | None = None
+    _released = (CENTRE, "moments", "pairs")
 
     @property
     def columns(self) -> int:
@@ -274,10 +261,6 @@ class SplineMap(FeatureMap):
         places, products = torch.arange(self.features) - self.single, self.slots * GRID**2
         return (places < self.kept * GRID**2) | ((places >= products) & (places < products + self.kept))
 
-    @property
-    def uncentred(self) -> SplineMap:
-        return self if self.centre is None else replace(self, centre=None, moments=None, pairs=None)
-
     def standardised(self, values: Tensor) -> Tensor:
         """Columns ``(n, columns)`` less their released means, over their deviations, cut at ``FARTHEST``."""
         assert self.moments is not None
@@ -308,11 +291,8 @@ class SplineMap(FeatureMap):
         return fixed_norm(torch.cat([hats, lines, features[:, self._indicators]], 1))
 
     def moment_rows(self, features: Tensor) -> Tensor:
-        """The same for this map.
-
-        Features of single columns have half of the squared norm. The other has numbers, from -1 to 1, their squares, and
-        indicators, where it is enough if half of them are 1: a longer row is clipped. So noise is less than if all could be.
-        """
+        """The same: for half of the squared norm features of single columns; for the other numbers, from -1 to 1, their
+        squares, and indicators. A row with more than half of these is clipped, so noise is less than if all could be 1."""
         numbers = 2 * features[:, list(self.numbers)] - 1
         columns = torch.cat([numbers, numbers.square(), features[:, self._indicators]], 1) / self._longest
         columns = columns * (NORM / columns.norm(dim=1, keepdim=True).clamp_min(1))
@@ -337,11 +317,6 @@ class SplineMap(FeatureMap):
     @property
     def _settings(self) -> list[object]:
         return [*super()._settings, self.numbers, self.slots, self.pairs]
-
-    @cached_property
-    def tensors(self) -> dict[str, Tensor]:
-        tensors = {CENTRE: self.centre, "moments": self.moments}
-        return {name: value for name, value in tensors.items() if value is not None}
 
     @cached_property
     def _knots(self) -> int:
@@ -369,11 +344,7 @@ def _hats(values: Tensor, knots: int) -> Tensor:
 def map_of(
     choice: Choice, shape: tuple[int, ...], bounds: tuple[float, float], numbers: tuple[int, ...] | None = None
 ) -> FeatureMap:
-    """Return the map of a choice without any release.
-
-    Args:
-        numbers: places of the values that are numbers, where a table says so; None for all.
-    """
+    """Return the map of a choice without any release; ``numbers`` are places of values that are numbers, None for all."""
     if SPLINES not in [kind.name for kind, _ in choice.parts]:
         return FeatureMap(choice, shape, bounds)
     return SplineMap(choice, shape, bounds, numbers=tuple(range(math.prod(shape))) if numbers is None else numbers)

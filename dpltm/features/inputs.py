@@ -21,8 +21,7 @@ from dpltm.records.scaling import prepare
 from dpltm.records.split import Arrays, Split, filled
 from dpltm.records.units import ABSENT
 
-Keep = Callable[[Iterator[np.ndarray]], np.ndarray]
-"""Gives the array that features lie in, of rows of them, some at a time."""
+Keep = Callable[[Iterator[np.ndarray]], np.ndarray]  # gives the array that features lie in, of some rows at a time
 
 
 class FeatureStore:
@@ -32,11 +31,8 @@ class FeatureStore:
         self._known: dict[tuple[int, str, str], tuple[Split, Split]] = {}
 
     def features(self, dataset: Dataset, split: Split, feature_map: FeatureMap, progress: Progress = SILENT) -> Split:
-        """Return the split with features, ``(n, features)``; of users ``(n, slots, features)``.
-
-        Those to be trained on, the many, are float16. Those of the test split are float32, as ``predict`` and exported
-        networks have them: its accuracy is theirs.
-        """
+        """Return the split with features, ``(n, features)``, of users ``(n, slots, features)``: float16, and float32 of the
+        test split, as ``predict`` and exported networks have them."""
         dtype = "<f4" if split is dataset.test else "<f2"
         key = (id(split), feature_map.id, dtype)
         if key not in self._known:
@@ -63,9 +59,8 @@ class Services:
 
 def feature_shape(split: Split, feature_map: FeatureMap) -> tuple[int, ...]:
     """Return the shape of the features of a record: one row, or one for each of the slots of a user."""
-    if len(split.shape) > len(feature_map.shape):
-        return split.shape[0], feature_map.stored_features
-    return (feature_map.stored_features,)
+    slots = split.shape[:1] if len(split.shape) > len(feature_map.shape) else ()
+    return *slots, feature_map.stored_features
 
 
 def features_of_rows(dtype: str, feature_map: FeatureMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -87,7 +82,6 @@ def network_inputs(split: Split, dataset: Dataset, services: Services | None = N
 
 
 def _ready(x: np.ndarray, dataset: Dataset) -> Tensor:
-    """Return records as stored, or features that are not centred yet, as a network takes them, ``(n, features)`` float32."""
     if dataset.feature_map is None:
         return torch.from_numpy(prepare(x, dataset.bounds, dataset.tables, dataset.parts))
     return dataset.feature_map.centred(torch.from_numpy(x.astype("f4")))
@@ -98,11 +92,10 @@ def tensors(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Tens
 
     Of persons: the records that there are, ``(m, features)``, one after the other, and labels ``(n, slots)``.
     """
-    x, y = _there(opened, dataset).x, opened.y
-    return _ready(x, dataset).to(device), torch.tensor(y, device=device)
+    return _ready(_present(opened, dataset).x, dataset).to(device), torch.tensor(opened.y, device=device)
 
 
-def _there(opened: Arrays, dataset: Dataset) -> Arrays:
+def _present(opened: Arrays, dataset: Dataset) -> Arrays:
     """Return the records that there are of persons, one after the other; others as they are."""
     x, y = opened
     return Arrays(x[y != ABSENT], y[y != ABSENT]) if y.ndim > 1 and dataset.of_persons else opened
@@ -116,17 +109,13 @@ def inputs(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Input
     count = int((opened.y != ABSENT).sum()) if opened.y.ndim > 1 and dataset.of_persons else len(opened.y)
     if 4 * count * dataset.features < LARGE:
         return tensors(opened, dataset, device)
-    return batched_records(_there(opened, dataset), dataset, device), torch.tensor(opened.y, device=device)
+    return batched_records(_present(opened, dataset), dataset, device), torch.tensor(opened.y, device=device)
 
 
 def batched_records(opened: Arrays, dataset: Dataset, device: str = "cpu", *, of_own_network: bool = False) -> Records:
-    """Return the same a batch at a time, made ready as it is read.
+    """Return the same a batch at a time, made ready as it is read: ``(n, features)``, of users ``(n, slots, features)``.
 
-    Args:
-        of_own_network: give positions in tables as whole numbers, so that a network is tried out on others than 0.
-
-    Returns:
-        Records ``(n, features)`` float32; ``(n, slots, features)`` if they are users.
+    ``of_own_network`` gives positions in tables as whole numbers, so that a network is tried out on others than 0.
     """
     x, y = opened
     slots = y.ndim > 1 and dataset.of_persons
@@ -140,9 +129,8 @@ def batched_records(opened: Arrays, dataset: Dataset, device: str = "cpu", *, of
 
 
 FEW_COLUMNS, NARROWEST, WIDEST = 32, 0.5, 8.0
-"""GAMMA of ``fourier`` where nobody says it: the square of ``FEW_COLUMNS`` over the number of columns, within these. Few
-columns hold interactions that a narrow kernel finds; of many the kernel is better nearly linear. Found on public tables
-alone, by ``benchmarks/table_defaults.py`` (docs/results.md)."""
+"""GAMMA of ``fourier`` where nobody says it: the square of ``FEW_COLUMNS`` over the number of columns, within these. Found
+on public tables alone, by ``benchmarks/table_defaults.py`` (docs/results.md)."""
 
 
 def features_of(dataset: Dataset, features: str | None, network: str | None) -> str | None:

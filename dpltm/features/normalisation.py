@@ -1,8 +1,4 @@
-"""Normalisation, centring and a fixed norm: the steps that features go through.
-
-Each is a value, and a function of ``(n, ...)`` features that treats every row by itself; they compose. None reads a private
-record but the one at hand: what they are made from is public, or a release that is counted.
-"""
+"""Normalisation and a fixed norm: the steps that features go through, every row by itself; and noisy sums of rows."""
 
 from __future__ import annotations
 
@@ -23,35 +19,26 @@ gradient is 1 / (1 + NORM^2), under 2 %; with norm 1 it would be a half, taken f
 
 @dataclass(frozen=True, eq=False)
 class ChannelStatistics:
-    """``(n, channels, height, width)`` less mean and over deviation, ``(channels,)``, of each channel over public images.
-
-    No channel is blown up by more than ten thousand times what the one is that varies most among the public records.
-    """
+    """``(n, channels, height, width)`` less mean and over deviation, ``(channels,)``, of each channel over public images."""
 
     mean: Tensor
     deviation: Tensor
 
     def __call__(self, values: Tensor) -> Tensor:
-        smallest = max(1e-4 * float(self.deviation.max()), 1e-12)
+        smallest = max(1e-4 * float(self.deviation.max()), 1e-12)  # so that no channel is blown up
         return (values - self.mean[:, None, None]) / self.deviation.clamp_min(smallest)[:, None, None]
 
 
 def group_normalised(values: Tensor, groups: int) -> Tensor:
-    """Groups of neighbouring channels of each record, each less its mean and over its deviation within that record.
-
-    Where the number of channels does not divide by ``groups``, there are as many as the next smaller number that it does.
-    """
+    """At most so many groups of neighbouring channels, each less its mean and over its deviation within its record."""
     channels = values.shape[1]
     groups = next(number for number in range(min(groups, channels), 0, -1) if channels % number == 0)
     return functional.group_norm(values, groups, eps=1e-10)
 
 
 def normalised(values: Tensor, groups: int | None, statistics: ChannelStatistics | None = None) -> Tensor:
-    """Transformed records as features, ``(n, features)``; channels are normalised, within a record or by ``statistics``.
-
-    ``(n, channels, height, width)`` comes pixel by pixel, as images are stored; where there are no ``groups`` of channels,
-    values stay as they are.
-    """
+    """Transformed records as features, ``(n, features)``, pixel by pixel, with channels normalised within a record or by
+    ``statistics``; without ``groups`` they are that already."""
     if groups is None:
         return values
     values = statistics(values) if statistics else group_normalised(values, groups)
@@ -63,18 +50,13 @@ def fixed_norm(values: Tensor) -> Tensor:
     return values * (NORM / values.norm(dim=1, keepdim=True).clamp_min(1e-12))
 
 
-# Noisy sums of bounded rows. What is released of features beside a training is one of these: their mean, at which they are
-# centred, so that gradients of a layer no longer point where all records have something in common; class sums, and others.
-
 SENSITIVITY = NORM  # L2 change that one record, added or removed, makes to a sum of features; one replaced: twice that
 
-_STEP = 2.0**-25
-"""Rows over their bound are cut to multiples of it, toward zero: no norm grows, and sums of up to 2^28 rows are exact, in
-any order."""
+_STEP = 2.0**-25  # rows over their bound are cut to multiples of it, toward zero: no norm grows
 
 
 def noisy_sum(batches: Iterable[Tensor], width: int, bound: float, noise_std: float, noise: RandomSource) -> Tensor:
-    """Return the sum of rows, each clipped to a norm, with noise: ``(width,)`` float64.
+    """Return the sum of rows, each clipped to a norm, with noise: ``(width,)`` float64 (docs/privacy-model.md 4.7).
 
     Args:
         batches: rows, ``(n, width)`` each, any values; private.
@@ -82,10 +64,9 @@ def noisy_sum(batches: Iterable[Tensor], width: int, bound: float, noise_std: fl
         noise_std: standard deviation of the noise on each coordinate of the sum.
 
     Guarantees:
-        A Gaussian mechanism: one record changes the sum by at most ``bound`` (add/remove), whatever the rows hold, since
-        each is clipped to it, and one that is not finite counts for nothing. The sum of up to 2^28 records has no rounding:
-        over ``bound``, partial sums are multiples of 2^-25 of at most 2^28, which float64 holds. Noise is added by
-        ``gaussian_mechanism``.
+        A Gaussian mechanism: one record changes the sum by at most ``bound`` (add/remove), whatever the rows hold; one
+        that is not finite counts for nothing. The sum of up to 2^28 records has no rounding: over ``bound``, partial sums
+        are multiples of 2^-25 of at most 2^28, which float64 holds.
     """
     total = torch.zeros(width, dtype=torch.float64)
     within = 1 - 1e-9  # less by more than what clipping rounds

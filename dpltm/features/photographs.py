@@ -1,7 +1,8 @@
 """A dictionary of patches of scenes that a program painted: features of photographs that come from nobody's data.
 
-Every image is made one of three colours and of 32 by 32 pixels first, by a rule that looks at this image alone. No other
-file is read. ``scripts/make_photographs.py`` made the bundled dictionary.
+Patches of an image are brought to one contrast, whitened and compared with those of the dictionary; what is not clearly
+alike, or clearly its opposite, counts as nothing (Coates, Ng 2011; Thiry et al. 2021). ``scripts/make_photographs.py`` made
+the bundled file; no other is read.
 """
 
 from __future__ import annotations
@@ -43,20 +44,12 @@ def _bundled() -> tuple[Tensor, ...]:
 
 
 def as_photographs(x: Tensor) -> Tensor:
-    """Return images as the dictionary knows them, ``(n, *shape)`` in 0..1 to ``(n, 3, SIDE, SIDE)``.
-
-    Grey is taken for three equal colours, and what is of another size is resized, proportions and all.
-    """
+    """Return images in three colours and of one size, ``(n, *shape)`` in 0..1 to ``(n, 3, SIDE, SIDE)``; each by itself."""
     images = colours_first(x).expand(-1, 3, -1, -1)
     if images.shape[2:] != (SIDE, SIDE):
         images = functional.interpolate(images, (SIDE, SIDE), mode="bilinear", antialias=True)
     return images.contiguous()
 
-
-# What patches of a dictionary an image is made of, and roughly where: no network that is trained, one convolution.
-#
-# Patches of an image are brought to one contrast, whitened and compared with those of the dictionary; what is not clearly
-# alike, or clearly its opposite, counts as nothing (Coates, Ng 2011; Thiry et al. 2021).
 
 PATCH = 6  # pixels of a patch's side
 CONTRAST = 0.01  # added to the variance of a patch, so that noise of a plain one is not blown up
@@ -66,15 +59,8 @@ TAPER = 0.35  # a wave of k halves down and m across counts for exp(-TAPER (k^2 
 
 
 def waves(rows: int, columns: int) -> Tensor:
-    """Return what likeness at each place counts for in each average over an image, ``(rows * columns, len(WAVES))``.
-
-    They are low frequencies of a discrete cosine transform, the higher ones counted for less. With averages over quarters of
-    an image a layer does 1 to 2 points worse on CIFAR-10 (docs/results.md): something a pixel further on is in another
-    quarter, and hardly in another wave.
-
-    Args:
-        rows, columns: of places of a patch, not of pixels.
-    """
+    """Return what likeness at each place counts for in each average over an image, ``(rows * columns, len(WAVES))``: low
+    frequencies of a discrete cosine transform over places of a patch, the higher ones counted for less."""
 
     def wave(halves: int, places: int) -> Tensor:
         return math.sqrt(2 if halves else 1) * torch.cos(math.pi * halves * (torch.arange(places) + 0.5) / places)
@@ -84,16 +70,14 @@ def waves(rows: int, columns: int) -> Tensor:
 
 
 def units_of(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
-    """Return units of each image, averaged with those of its mirror image: left and right say nothing of what is seen.
+    """Return units of each image, averaged with those of its mirror image: likeness with its sign, and without.
+
+    Images beside it change no bit of an image, except while a network is exported, or where images want a gradient.
 
     Args:
         images: ``(n, 3, height, width)`` in 0..1.
         filters: ``(patches, 3, PATCH, PATCH)``: whitening and comparison in one, each of mean 0.
         offset: ``(patches,)``, the likeness of the mean patch.
-
-    Returns:
-        ``(n, 2, patches, len(WAVES))``: likeness with its sign, and without. Images beside it change no bit of an image,
-        except while a network is exported, or where images want a gradient: there all go through one product.
     """
     counts = waves(images.shape[2] - PATCH + 1, images.shape[3] - PATCH + 1).to(images) / 2
     together = torch.compiler.is_compiling() or (torch.is_grad_enabled() and images.requires_grad)
@@ -120,10 +104,5 @@ def _units(images: Tensor, filters: Tensor, offset: Tensor, counts: Tensor) -> T
 
 
 def turned(units: Tensor, directions: Tensor) -> Tensor:
-    """Turn what ``units_of`` gives, within each wave, along ``directions``, ``(2, count, patches)``.
-
-    Patches vary together in much the same way in all waves, and likeness with its sign hardly goes with that without: these
-    are nearly the principal axes of each wave, by two small matrices. Between waves some of the first go together: an edge
-    in the mean of an image, say, with a colour that changes across it.
-    """
+    """Turn what ``units_of`` gives, within each wave, along ``directions``, ``(2, count, patches)``."""
     return torch.einsum("sdp,nspw->nsdw", directions, units).flatten(1)

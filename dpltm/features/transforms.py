@@ -1,6 +1,7 @@
 """Transforms of records that are made without data: scattering, random convolutions, Fourier features, wavelets, averages.
 
 Every record goes through by itself, and nothing is learned, so they reveal nothing about anybody but their own record.
+Weights and directions are drawn once, from public seeds.
 """
 
 from __future__ import annotations
@@ -24,12 +25,7 @@ LEAST = 8  # pixels of a side, at least, of an image that is resized
 
 
 def image_size(kind: str, shape: tuple[int, ...], least: int, colours: Sequence[int]) -> tuple[int, int, int]:
-    """Height, width and number of colours of a record as stored; InputError where ``kind`` of map does not take it.
-
-    Args:
-        least: pixels that a side must have.
-        colours: how many there may be.
-    """
+    """Height, width and colours of a record as stored; InputError for sides below ``least`` or another number of colours."""
     height, width, count = (*shape, 1)[:3] if len(shape) in (2, 3) else (0, 0, 0)
     if min(height, width) < least or count not in colours:
         numbers = ", ".join(map(str, colours))
@@ -52,15 +48,14 @@ ENLARGED = 56  # pixels of a side of an image of several colours, as the filters
 GROUPS = 8  # groups of channels that are normalised within a record
 COLOURS = range(1, MAX_CHANNELS + 1)
 
-# The convolutional modules of LATENT (Arachchige et al. 2019, IV-A1), with weights that are drawn once: nobody trains them
-# (III-C), so that they reveal nothing about anybody, and linear classifiers on top of them do well (Pinto et al. 2009).
-# Layers of 3 x 3 filters with ReLU come in pairs, each followed by maxima over 2 x 2 pixels. Grey images have one pair.
-# Those of several colours are enlarged and have two, the first layer of each padded: sides of 56, 54, 27, 27, 25 and 12.
-# Either makes 9,216 values, of an image of MNIST and of one of CIFAR-10.
-
 
 class RandomConvolutions(Transform):
-    """Features of images of one size, by public weights that ``seed`` decides; every image by itself."""
+    """The convolutional modules of LATENT (Arachchige et al. 2019, IV-A1), by public weights that ``seed`` decides.
+
+    Nobody trains them (III-C), and linear classifiers on top of them do well (Pinto et al. 2009). Layers of 3 x 3 filters
+    with ReLU come in pairs, each followed by maxima over 2 x 2 pixels. Grey images have one pair. Those of several colours
+    are enlarged and have two, the first layer of each padded: sides of 56, 54, 27, 27, 25 and 12. Either makes 9,216 values.
+    """
 
     channel_groups = GROUPS
 
@@ -73,7 +68,6 @@ class RandomConvolutions(Transform):
         self._weights = [_weights(source, *layer) for layer in zip(filters, (colours, *filters), strict=False)]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """``(n, *shape)`` to ``(n, 64, rows, columns)``."""
         values = colours_first(x)
         if self._padding:
             values = functional.interpolate(values, (ENLARGED, ENLARGED), mode="bilinear", antialias=True)
@@ -90,24 +84,17 @@ def _weights(source: FastSource, filters: int, channels: int) -> Tensor:
     return torch.from_numpy(values).float().view(filters, channels, SIDE, SIDE)
 
 
-# Random Fourier features (Rahimi, Recht 2007): a linear layer behind them is nearly a machine of a Gaussian kernel.
-#
-# The kernel is that between records on a sphere: their values from -1 to 1, one more that is the same for all, and then all
-# of them of norm 1 together. So one bandwidth suits records of many sizes and spreads, and nobody has to look at the data
-# for it; the value that is the same for all keeps what a record of few values would lose with its length.
-#
-# Directions are drawn once, from a fixed public seed, so that features reveal nothing about anybody but their own record. A
-# cosine and a sine are taken of each: at equal numbers of features, that estimates large values of the kernel with less
-# variance than cosines with random phases (Sutherland, Schneider 2015), and the features of every record have the same norm.
-
 CONSTANT = 0.5  # the value that is the same for all, over the root of the number of values of a record
 SEED = 0  # decides the directions, which are public
 
 
 class FourierFeatures(Transform):
-    """Cosines, then sines, of a record along random directions: ``count`` features in all.
+    """Random Fourier features (Rahimi, Recht 2007) of exp(-gamma |u - v|^2): ``count`` in all, cosines, then sines.
 
-    The kernel is exp(-gamma |u - v|^2) between records u and v on the sphere.
+    u and v are records on a sphere: their values from -1 to 1, one more that is the same for all, and then all of them of
+    norm 1 together. So one bandwidth suits records of many sizes and spreads, and nobody has to look at the data for it; the
+    value that is the same for all keeps what a record of few values would lose with its length. A cosine and a sine of each
+    direction estimate large values of the kernel better than cosines with random phases (Sutherland, Schneider 2015).
     """
 
     def __init__(self, count: int, gamma: float, shape: tuple[int, ...]) -> None:
@@ -147,26 +134,20 @@ class NeighbourAverage(Transform):
         return values - values.mean(1, keepdim=True)
 
 
-# Wavelet moduli of signals of several channels, averaged over time: a scattering transform of order one, in one dimension.
-#
-# As with images, nothing is learned: the wavelets are fixed, so the map reveals nothing about anybody.
-
-MAX_FREQUENCY, WIDTH = 0.75 * math.pi, 0.3
-"""Frequency of the finest wavelet, in radians a sample, and deviation of every one as a part of its own frequency."""
-
+MAX_FREQUENCY, WIDTH = 0.75 * math.pi, 0.3  # of the finest wavelet, in radians a sample; deviation over frequency
 FLOOR = 1e-3  # added to the norm of a group, so that a signal which is as good as constant is not blown up
 
 
 class Wavelets(Transform):
-    """The map for signals of one length; every signal by itself.
+    """Wavelet moduli of signals of several channels, averaged over time: scattering of order one, in one dimension.
 
-    Where channels come in threes, as those of an accelerometer do, the length of every triple is a channel as well: it does
-    not depend on how the device was held.
+    Features are a mean and J Q moduli for each channel. Where channels come in threes, as those of an accelerometer do, the
+    length of every triple is a channel as well: it does not depend on how the device was held.
 
     Args:
         octaves: J; the coarsest wavelet has a frequency 2^J times below the finest.
         per_octave: Q; wavelets an octave.
-        shape: of a signal, (steps, channels); features are a mean and J Q moduli for each channel.
+        shape: of a signal, (steps, channels).
     """
 
     def __init__(self, octaves: int, per_octave: int, shape: tuple[int, ...]) -> None:
@@ -187,7 +168,6 @@ class Wavelets(Transform):
         self._spectra = torch.from_numpy(spectra).float()
 
     def __call__(self, x: Tensor) -> Tensor:
-        """``(n, steps, channels)`` to ``(n, features)``: means and moduli, each group centred and of norm 1."""
         x = x.transpose(1, 2)
         if self._triples:
             x = torch.cat([x, x.unflatten(1, (self._triples, 3)).norm(dim=2)], 1)
@@ -213,20 +193,16 @@ class Joined(Transform):
         return torch.cat([fixed_norm(normalised(part(x), part.channel_groups)) for part in self._parts], dim=1)
 
 
-# Scattering: a transform (Mallat 2012; in two dimensions, Bruna and Mallat 2013) averages an image, the moduli of its
-# convolutions with Morlet wavelets, and the moduli of those moduli's convolutions with coarser wavelets, over windows of 2^J
-# pixels. It is fixed: no weight of it is learned, so that it reveals nothing about anybody. Under tight budgets a linear
-# classifier on top of it is hard to beat (Tramer and Boneh 2021). Wavelets, padding and the order of channels are those of
-# Andreux et al. 2020, so that results can be compared.
-
-SPREAD, FREQUENCY = 0.8, 0.75 * math.pi
-"""Deviation in pixels, and frequency in radians a pixel, of the finest wavelet; coarser ones double and halve them."""
-
+SPREAD, FREQUENCY = 0.8, 0.75 * math.pi  # of the finest wavelet, in pixels, in radians a pixel; then twice and half
 SCATTER_GROUPS = 27  # groups of channels, for each colour channel of an image, that are normalised within a record
 
 
 class Scattering(Transform):
-    """The transform for images of one size; every image by itself.
+    """Averages, over windows of 2^J pixels, of an image, of the moduli of its convolutions with Morlet wavelets, and of the
+    moduli of those moduli's convolutions with coarser ones (Mallat 2012; Bruna and Mallat 2013).
+
+    Under tight budgets a linear classifier on top of it is hard to beat (Tramer and Boneh 2021). Wavelets, padding and the
+    order of channels are those of Andreux et al. 2020, so that results can be compared; channels go colour by colour.
 
     Args:
         scales: J; averages are over windows of 2^J pixels.
@@ -257,7 +233,6 @@ class Scattering(Transform):
         ]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """``(n, *shape)`` to ``(n, channels, height, width)``, float32; channels colour by colour."""
         planes = colours_first(x).flatten(0, 1)  # of one colour each
         images = functional.pad(planes[:, None], self._margin, mode="reflect")
         spectrum = torch.fft.fft2(images)
@@ -288,10 +263,7 @@ class Scattering(Transform):
         return np.stack([np.fft.fft2(_morlet(self._sizes, spread, angle, frequency, slant)).real for angle in angles])
 
     def _average(self, size: int, at: int) -> np.ndarray:
-        """Return the matrix that averages one dimension: ``(windows, size / 2^at)``.
-
-        A Gaussian is one along rows times one along columns, and so is its spectrum.
-        """
+        """Return the matrix that averages one dimension, ``(windows, size / 2^at)``: a Gaussian is separable."""
         spread = SPREAD * 2 ** (self.scales - 1)
         spectrum = np.fft.fft(_gaussian(size, spread)).real
         if at:  # what lies beyond the frequencies of the coarser grid is left out before it would fold back
@@ -308,14 +280,11 @@ def _ready(spectra: Tensor, step: int) -> Tensor:
 
 
 def _modulus(spectra: Tensor, wavelets: Tensor, step: int) -> Tensor:
-    """Moduli of convolutions every ``step`` pixels: ``(..., 1, h, w)`` to ``(..., L, h/step, w/step)``.
-
-    Sampling every so many pixels folds the spectrum that many times, and takes the mean.
-    """
+    """Moduli of convolutions every ``step`` pixels: ``(..., 1, h, w)`` to ``(..., L, h/step, w/step)``."""
     height, width = (size // step for size in wavelets.shape[1:3])
     parts = torch.view_as_real(spectra)
     folded = None
-    for row, column in itertools.product(range(step), range(step)):
+    for row, column in itertools.product(range(step), range(step)):  # sampling folds the spectrum, and takes the mean
         rows, columns = slice(row * height, (row + 1) * height), slice(column * width, (column + 1) * width)
         part, factor = parts[..., rows, columns, :], wavelets[:, rows, columns, :]
         folded = part * factor if folded is None else folded.addcmul_(part, factor)

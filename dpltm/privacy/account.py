@@ -1,7 +1,6 @@
 """Accounts: what the entries of a ledger and of a lineage come to together, for one population and one unit.
 
-The accountant prices mechanisms; here it is settled which entries count, and which of them touched the same people. The
-rules (docs/privacy-model.md 1.5 to 1.7 and 5.9):
+Which entries count, and which of them touched the same people (docs/privacy-model.md 1.5 to 1.7 and 5.9):
 
 - Everything in the ledger and in the lineage counts, once an id. Entries of a population that this ledger declares *apart*
   are set aside and shown beside the figure; a name alone separates nothing.
@@ -32,15 +31,12 @@ from dpltm.registry import Deferred
 if TYPE_CHECKING:
     from dpltm.privacy.pld import Profile
 
+# the accountant takes libraries that entering an entry does not
 _EPSILON, _PROFILE = Deferred("dpltm.privacy.accountant:epsilon"), Deferred("dpltm.privacy.accountant:profile")
 _FILTER = Deferred("dpltm.privacy.accountant:filter_epsilon")
-"""The accountant, which takes libraries that entering an entry does not."""
 
-MAX_PIECES = 256
-"""Combinations of parts that are priced one by one; beyond, cuts are taken as whole, which never costs less."""
-
-QUICK_FIRST = "rdp", "pld"
-"""Accountants that budgets ask: what one of them admits is admitted. Either may be the tighter one."""
+MAX_PIECES = 256  # combinations of parts that are priced singly; beyond, cuts are whole, which never costs less
+QUICK_FIRST = "rdp", "pld"  # accountants that budgets ask: what one admits is admitted; either may be the tighter
 
 
 @dataclass(frozen=True)
@@ -173,13 +169,7 @@ class Account:
     def epsilon(self, delta: float, accountant: str = "pld", *, resolution: Resolution = FINE) -> float:
         """Return the certified epsilon of everything that counts, for any one person.
 
-        Args:
-            delta: in (0, 1).
-            accountant: one of ``CERTIFIED``.
-            resolution: of ``pld``; coarser is quicker, looser, and certified all the same.
-
-        Raises:
-            InputError: as :func:`dpltm.privacy.accountant.epsilon`.
+        Arguments as :func:`dpltm.privacy.accountant.epsilon`, and raises as that.
 
         Guarantees:
             Upper bound on the true epsilon of the composition of what the entries state. It holds for mechanisms that were
@@ -189,11 +179,7 @@ class Account:
         return float(max(prices))
 
     def filter_epsilon(self, delta: float) -> float:
-        """Return the figure of Renyi filters of fixed orders (``accountant.filter_epsilon``), for ``delta`` in (0, 1).
-
-        Guarantees:
-            As :meth:`epsilon`; and it holds for mechanisms and parts that were chosen after looking at answers.
-        """
+        """Return the figure of Renyi filters (``accountant.filter_epsilon``), of parts that answers chose, too."""
         return max(float(_FILTER(self.mechanisms(piece), delta)) for piece in self.pieces)
 
     def profiles(self) -> list[Profile]:
@@ -273,8 +259,7 @@ class Planned:
             relation = account.adjacency or "add-remove"
             touching = (entry for entry in account.entries if not entry.part.apart(self.part, account.unit, relation))
             account = replace(account, entries=tuple(touching))
-        drafts = [Entry("release", self.part, mechanisms, unit=account.unit, day="")] if mechanisms else []
-        return account + drafts
+        return account + ([Entry("release", self.part, mechanisms, unit=account.unit, day="")] if mechanisms else [])
 
     def epsilon(
         self, plan: Mechanism | None, delta: float, accountant: str = "pld", *, resolution: Resolution = FINE
@@ -283,20 +268,17 @@ class Planned:
         return self.with_mechanism(plan).epsilon(delta, accountant, resolution=resolution)
 
 
-NOTHING = Planned()
-"""Nothing was released before."""
+NOTHING = Planned()  # nothing was released before
 
-
-_SAID = {"public": "public", "excluded": "apart from the people that are protected (a test split)"}
-"""Words of declarations, for messages: the records cannot be private as well."""
+_DECLARED = {"public": "public", "excluded": "apart from the people that are protected (a test split)"}  # not private
 
 
 def check_private(account: Account, part: Part) -> None:
     """Raise InputError for a release on ``part`` if it was declared public, or not to be the population's."""
     for entry in account.entries:
-        if entry.kind in _SAID and _meets(entry.part, part, by_name=entry.kind == "public"):
+        if entry.kind in _DECLARED and _meets(entry.part, part, by_name=entry.kind == "public"):
             raise InputError(
-                f"`dataset`: {entry.part} was declared {_SAID[entry.kind]}, and {part} shares records with it; the same"
+                f"`dataset`: {entry.part} was declared {_DECLARED[entry.kind]}, and {part} shares records with it; the same"
                 " records cannot be private here: take other records, or a `ledger` of their own"
             )
     for entry in account.paid:
@@ -310,18 +292,15 @@ def check_private(account: Account, part: Part) -> None:
 def check_moves(account: Account) -> None:
     """Refuse releases under replace-one from a part by hash, beside a declaration of another by hash of the same
     records: a record replaced by one of another hash would leave what is protected for what is not."""
-    if account.adjacency != "replace-one":
-        return
-    for declared in account.entries:
-        if declared.kind not in _SAID or declared.part.can_be_apart(account.unit, "replace-one"):
-            continue
-        for entry in account.paid:
-            if entry.part.snapshot is not None and entry.part.snapshot == declared.part.snapshot:
-                raise InputError(
-                    f"`dataset`: {declared.part} was declared {_SAID[declared.kind]}; under replace-one a record may leave"
-                    f" one part by hash for another, so {entry.part} is not protected beside it: take places for both, or"
-                    " add-remove"
-                )
+    paid = account.paid if account.adjacency == "replace-one" else ()
+    for declared, entry in itertools.product([entry for entry in account.entries if entry.kind in _DECLARED], paid):
+        moves = not declared.part.can_be_apart(account.unit, "replace-one")
+        if moves and entry.part.snapshot is not None and entry.part.snapshot == declared.part.snapshot:
+            raise InputError(
+                f"`dataset`: {declared.part} was declared {_DECLARED[declared.kind]}; under replace-one a record may leave"
+                f" one part by hash for another, so {entry.part} is not protected beside it: take places for both, or"
+                " add-remove"
+            )
 
 
 def check_declared(account: Account, part: Part, kind: str) -> None:
@@ -350,13 +329,10 @@ def check_unprotected(account: Account, drafts: Iterable[Entry], allowed: bool) 
 
 
 def _meets(left: Part, right: Part, *, by_name: bool) -> bool:
-    """True if two parts share records, as far as is declared: of one snapshot, or of a dataset that changed.
-
-    A part of a dataset that changed is known by the dataset's name; with ``by_name`` so is all of it, unless that is the
-    default name of arrays.
-    """
+    """True if two parts share records, as far as is declared: of one snapshot, or of a dataset that changed."""
     if left.snapshot is not None and left.snapshot == right.snapshot:
         return left.overlaps(right)
     changed = left.name == right.name and left.snapshot is not None and right.snapshot is not None
+    # parts of it are known by the dataset's name; with ``by_name`` so is all of it, but for arrays of the default name
     by_known_name = by_name and left.name != UNKNOWN_RECORDS.name
     return changed and (by_known_name or left.cut != "whole" or right.cut != "whole")

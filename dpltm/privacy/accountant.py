@@ -1,17 +1,15 @@
-"""The price of mechanisms: from what was done to epsilon at delta, or to delta at every epsilon.
+"""The price of mechanisms that ran on the same records: epsilon at delta, or delta at every epsilon (privacy-model.md 5.1).
 
-``pld`` composes privacy loss distributions, ``rdp`` Renyi divergences with the modern conversion, ``ma`` the same with the
-classical conversion of the moments accountant: all three are upper bounds, each looser than the one before. ``clt`` is an
-approximation, kept apart (:func:`approximate`) so that nothing certified can come from it. All functions are pure, and take
-mechanisms that ran on the same records; for a ledger, whose entries touched several kinds of records, see ``account``.
+``pld``, ``rdp`` and ``ma`` are upper bounds. ``clt`` is an approximation, kept apart (:func:`approximate`) so that nothing
+certified can come from it. For a ledger, whose entries touched several kinds of records, see ``account``.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from scipy.special import betainc
@@ -26,9 +24,7 @@ from dpltm.privacy.random_allocation import LEAST_NOISE, AllocationLoss
 
 MIN_NOISE = 1e-3  # below this noise multiplier one step costs an epsilon of half a million; it is reported as infinite
 
-MAX_NOISE, MIN_RATE, MIN_PURE = 1e6, 1e-12, 1e-9
-"""More noise, a lower rate or a smaller epsilon than these counts as these: a little more than it costs."""
-
+MAX_NOISE, MIN_RATE, MIN_PURE = 1e6, 1e-12, 1e-9  # what is beyond these counts as these: a little more than it costs
 MAX_PURE = 500.0  # beyond this a pure epsilon is added as it is, since e^epsilon would soon leave float64
 
 
@@ -38,21 +34,15 @@ class Composition:
 
     Attributes:
         draw: epsilon of the one exponential mechanism that came before every other release; 0 for none.
-        plain: epsilon that is added as it is, because it is too large for anything better.
+        plain: epsilon that is added as it is, because it is too large for anything better; infinite, and all there is, if
+            something was released with no mechanism.
         delta: chance with which (epsilon, delta) guarantees may fail, all together.
-        private: False if something was released with no mechanism; the rest then says nothing.
     """
 
     losses: Counter[privacy_loss.PrivacyLoss]
     draw: float
     plain: float
     delta: float
-    private: bool
-
-    @property
-    def empty(self) -> bool:
-        """True if there is no loss but what is added as it is."""
-        return not self.losses and not self.draw
 
     @property
     def pure_epsilon(self) -> float:
@@ -62,30 +52,26 @@ class Composition:
         return sum(bounded_epsilon(loss) * count for loss, count in self.losses.items()) + self.draw
 
 
-NOT_PRIVATE = Composition(Counter(), 0.0, 0.0, 0.0, False)
-
-
 def compose(mechanisms: Iterable[kinds.Mechanism]) -> Composition:
-    """Return what mechanisms that all ran on the same records amount to, in whatever order; InputError if one is
-    unknown, or they are stated for different relations."""
+    """Return what mechanisms that ran on the same records amount to; InputError for an unknown one, or two relations."""
     mechanisms = tuple(mechanisms)
     _check_common_relation(mechanisms)
     losses: Counter[privacy_loss.PrivacyLoss] = Counter()
     draws: list[float] = []
     precision = plain = failing = rho = 0.0  # precision of Gaussians: together they are one, of noise precision^(-1/2)
 
-    def add(epsilon: float, loss: Callable[[float], privacy_loss.PrivacyLoss], delta: float = 0.0) -> None:
-        """Add the ``loss`` at a pure epsilon, which holds but for a chance of ``delta``; beyond ``MAX_PURE`` as it is."""
+    def add(loss: privacy_loss.BoundedLoss) -> None:
+        """Add a loss; beyond ``MAX_PURE`` its epsilon counts as it is."""
         nonlocal plain, failing
-        large = epsilon > MAX_PURE
-        plain += epsilon if large else 0.0
+        large, delta = loss.epsilon > MAX_PURE, getattr(loss, "delta", 0.0)
+        plain += loss.epsilon if large else 0.0
         failing += delta
         if delta or not large:
-            losses[loss(MIN_PURE if large else max(epsilon, MIN_PURE))] += 1
+            losses[replace(loss, epsilon=MIN_PURE if large else max(loss.epsilon, MIN_PURE))] += 1
 
     for mechanism in mechanisms:
         if is_unprotected(mechanism):
-            return NOT_PRIVATE
+            return Composition(Counter(), 0.0, math.inf, 0.0)
         match mechanism:
             case kinds.AllocatedSgd(participations=times):
                 noise = min(mechanism.noise_multiplier, MAX_NOISE)
@@ -98,11 +84,13 @@ def compose(mechanisms: Iterable[kinds.Mechanism]) -> Composition:
             case kinds.NoisySgd() if type(mechanism) in (kinds.NoisySgd, kinds.BandedSgd, kinds.TruncatedSgd):
                 if isinstance(mechanism, kinds.TruncatedSgd) and (chance := truncation_chance(mechanism)):
                     # beside its steps, which are priced as those of Poisson sampling
-                    add(MIN_PURE, partial(privacy_loss.GuaranteeLoss, delta=chance), chance)
-                if mechanism.sampling_rate == 1:
-                    precision += mechanism.compositions / min(mechanism.noise_multiplier, MAX_NOISE) ** 2
+                    add(privacy_loss.GuaranteeLoss(MIN_PURE, chance))
+                noise, rate = min(mechanism.noise_multiplier, MAX_NOISE), max(mechanism.sampling_rate, MIN_RATE)
+                if rate == 1:
+                    precision += mechanism.compositions / noise**2
                 else:
-                    losses[_sampled(mechanism)] += mechanism.compositions
+                    replace_one = mechanism.adjacency == "replace-one"
+                    losses[privacy_loss.SampledGaussianLoss(noise, rate, replace_one)] += mechanism.compositions
             case kinds.GaussianRelease():
                 precision += min(mechanism.noise_multiplier, MAX_NOISE) ** -2
             case kinds.PrivateSearch():
@@ -111,21 +99,21 @@ def compose(mechanisms: Iterable[kinds.Mechanism]) -> Composition:
             case kinds.Selection(draw="exponential", adaptive=False) if mechanism.certified_epsilon <= MAX_PURE:
                 draws.append(max(mechanism.certified_epsilon, MIN_PURE))
             case kinds.Selection(draw="exponential"):
-                add(mechanism.certified_epsilon, privacy_loss.BoundedRangeLoss)
+                add(privacy_loss.BoundedRangeLoss(mechanism.certified_epsilon))
             case kinds.Selection():
-                add(mechanism.certified_epsilon, privacy_loss.GuaranteeLoss)
+                add(privacy_loss.GuaranteeLoss(mechanism.certified_epsilon))
             case kinds.LaplaceRelease():
-                add(mechanism.sensitivity / mechanism.scale, privacy_loss.LaplaceLoss)
+                add(privacy_loss.LaplaceLoss(mechanism.sensitivity / mechanism.scale))
             case kinds.RandomizedResponse():
-                add(mechanism.epsilon, partial(privacy_loss.RandomizedResponseLoss, categories=mechanism.categories))
+                add(privacy_loss.RandomizedResponseLoss(mechanism.epsilon, categories=mechanism.categories))
             case kinds.DiscreteGaussianRelease():
                 losses[privacy_loss.DiscreteGaussianLoss(mechanism.deviation, mechanism.sensitivity)] += 1
             case kinds.Zcdp():
                 rho += mechanism.rho
-            case kinds.Guarantee(delta=delta):
-                add(mechanism.epsilon, partial(privacy_loss.GuaranteeLoss, delta=delta), delta)
+            case kinds.Guarantee():
+                add(privacy_loss.GuaranteeLoss(mechanism.epsilon, mechanism.delta))
             case _:
-                raise _unknown(mechanism)
+                raise InputError(f"the accountant does not know the mechanism {type(mechanism).__name__}")
     if precision:
         losses[privacy_loss.GaussianLoss(precision**-0.5)] += 1
     if rho:
@@ -133,7 +121,7 @@ def compose(mechanisms: Iterable[kinds.Mechanism]) -> Composition:
     draws.sort()
     for extra in draws[:-1]:  # only one can have come before everything else
         losses[privacy_loss.BoundedRangeLoss(extra)] += 1
-    return Composition(losses, draws[-1] if draws else 0.0, plain, failing, True)
+    return Composition(losses, draws[-1] if draws else 0.0, plain, failing)
 
 
 def truncation_chance(mechanism: kinds.TruncatedSgd) -> float:
@@ -144,18 +132,12 @@ def truncation_chance(mechanism: kinds.TruncatedSgd) -> float:
     more fall with a chance p, at most P(Bin(N - 1, q) >= B).
 
     - Where fewer fall, both sides are as in Poisson sampling: one more still fits.
-    - Where B or more do, and the neighbours' own coin does not (1 - q), both sides are the same.
+    - Where B or more do, and the neighbours' own coin does not (1 - q), both sides are the same, whichever are left out.
     - Where that falls as well (p q), nothing is assumed.
 
     These chances are equal on both sides, so the step is dominated by the pair of a Poisson step with chance 1 - p q, and
-    with chance p q by outcomes that tell the neighbours apart.
-
-    **T steps** compose as these pairs do: as T Poisson steps beside a guarantee that fails with chance
-    1 - (1 - p q)^T <= T p q. So that is added to delta, once, in both directions and under replace-one. (By the distance
-    between Poisson and truncated steps it would be (1 + e^epsilon) T p: Chua et al. 2024. arXiv 2508.15089, as in
-    dp-accounting, prices the last case as well, which is for steps that are cut often.)
-
-    Which records are left out does not matter to this. They are drawn at random so that none is preferred.
+    with chance p q by outcomes that tell the neighbours apart. **T steps** compose as these pairs do: as T Poisson steps
+    beside a guarantee that fails with chance 1 - (1 - p q)^T <= T p q, in both directions and under replace-one.
     """
     batch, others = mechanism.truncated_batch_size, mechanism.most_records - 1
     if batch > others:
@@ -164,9 +146,7 @@ def truncation_chance(mechanism: kinds.TruncatedSgd) -> float:
     return min(mechanism.steps * mechanism.sampling_rate * tail * (1 + MARGIN), 1.0)
 
 
-MARGIN = 1e-4
-"""Of the tail, by which scipy's is raised: before 1.12 (Cephes) it is up to 2e-6 too small, of 10^12 records; since then
-(Boost) it is good to 1e-12."""
+MARGIN = 1e-4  # of the tail: scipy's, before 1.12, is up to 2e-6 too small, of 10^12 records
 
 
 def is_unprotected(mechanism: kinds.Mechanism) -> bool:
@@ -185,13 +165,7 @@ def is_unprotected(mechanism: kinds.Mechanism) -> bool:
             return mechanism.score_noise < MIN_NOISE or any(map(is_unprotected, mechanism.trainings))
         case kinds.DiscreteGaussianRelease():
             return mechanism.deviation / mechanism.sensitivity < MIN_NOISE
-        case kinds.LaplaceRelease() | kinds.RandomizedResponse() | kinds.Guarantee() | kinds.Zcdp():
-            return False
-    raise _unknown(mechanism)
-
-
-def _unknown(mechanism: kinds.Mechanism) -> InputError:
-    return InputError(f"the accountant does not know the mechanism {type(mechanism).__name__}")
+    return False  # what is unknown ``compose`` refuses
 
 
 def _check_common_relation(mechanisms: tuple[kinds.Mechanism, ...]) -> None:
@@ -208,11 +182,6 @@ def _losses_of_try(training: kinds.NoisySgd, score_noise: float) -> tuple[tuple[
     if composition.delta or composition.plain or composition.draw:
         raise InputError(f"trainings: a search cannot price all that a {type(training).__name__} costs")
     return tuple(composition.losses.items())
-
-
-def _sampled(mechanism: kinds.NoisySgd) -> privacy_loss.SampledGaussianLoss:
-    noise, rate = min(mechanism.noise_multiplier, MAX_NOISE), max(mechanism.sampling_rate, MIN_RATE)
-    return privacy_loss.SampledGaussianLoss(noise, rate, mechanism.adjacency == "replace-one")
 
 
 def bounded_epsilon(loss: privacy_loss.PrivacyLoss) -> float:
@@ -236,12 +205,10 @@ def epsilon(
         resolution: how finely ``pld`` discretises; coarser is quicker, looser, and certified all the same.
 
     Raises:
-        InputError: delta out of range, an accountant that certifies nothing, or mechanisms stated for different
-            neighbouring relations.
+        InputError: delta out of range, an accountant that certifies nothing, or mechanisms stated for different relations.
 
     Guarantees:
-        Upper bound on the true epsilon of the adaptive composition of the mechanisms, add/remove or replace-one as they
-        state, Poisson sampling.
+        Upper bound on the true epsilon of the adaptive composition of the mechanisms, for the relation that they state.
     """
     check_delta(delta)
     if accountant not in CERTIFIED:
@@ -265,15 +232,13 @@ def check_delta(delta: float) -> None:
 def _price(
     mechanisms: tuple[kinds.Mechanism, ...], delta: float, accountant: Accountant, resolution: Resolution
 ) -> float:
-    """Epsilon of mechanisms by an accountant: basic composition is the ceiling of what is certified."""
     composition = compose(mechanisms)
-    if not composition.private:
-        return math.inf
-    if composition.empty:
+    if not (composition.losses or composition.draw):
         return composition.plain
     value = accountant.function(composition, delta, resolution)
     if not (isinstance(value, (int, float)) and value >= 0):  # false for NaN
         raise InputError(f"`accountant`: {accountant.name} gives {value!r:.40}, which is no epsilon")
+    # basic composition is the ceiling of what is certified
     return composition.plain + (min(value, composition.pure_epsilon) if accountant.certifies else value)
 
 
@@ -281,12 +246,9 @@ def by_privacy_loss(composition: Composition, delta: float, resolution: Resoluti
     """``pld``: privacy loss distributions; Renyi divergences where the grid shows and they do better.
 
     Args:
-        composition: all of it private.
+        composition: not empty.
         delta: in (0, 1).
         resolution: of the grid of losses.
-
-    Returns:
-        Certified epsilon without the part that is added as it is; infinite where there is none.
     """
     profile = pld.compose(composition.losses, composition.draw, resolution, delta)
     if profile is None:
@@ -305,31 +267,23 @@ def by_renyi(
     return renyi.best_epsilon(_divergence(composition), remaining, convert) if remaining > 0 else math.inf
 
 
-by_moments = partial(by_renyi, convert=renyi.classical_epsilon)
-"""``ma``: as :func:`by_renyi`, converted as the moments accountant does."""
-
+by_moments = partial(by_renyi, convert=renyi.classical_epsilon)  # ``ma``
 
 FILTER_ORDERS = ((1.0, 1 / 4), (1 / 12, 1 / 16), (1 / 4, 1 / 16), (4.0, 1 / 16), (16.0, 1 / 16))
-"""Orders of a Renyi filter, (order - 1) / ln(1 / delta), and the part of delta of each. The first is about the best
-one for Gaussians that come to an epsilon of 1 to 2; the next two are for less noise, the last two for more."""
+"""Orders of a Renyi filter, (order - 1) / ln(1 / delta), and the part of delta of each; no release may move them."""
 
 
 def filter_epsilon(mechanisms: Iterable[kinds.Mechanism], delta: float) -> float:
     """Epsilon of Renyi filters at ``delta``, which also holds for mechanisms that were chosen after looking at answers.
 
-    Whatever way the answers take, let the divergences of its mechanisms at some order a of a few, fixed beforehand, add up
-    to at most R_a, and the chances that their guarantees fail to at most half of ``delta``. All of it together, cut off
-    where it passes R_a, has divergence R_a at most (Feldman, Zrnic 2021; Lecuyer 2021), so it is (epsilon, delta_a)-DP for
-    the epsilon that all R_a are chosen by. A way is that of an order which it never passes; summed over these, delta is the
-    sum of all delta_a. So the largest figure over all ways that could have been taken holds; that of the way that was taken
-    is the one which filters with a limit of that size would have let through. Orders and parts are functions of delta
-    alone, since no release may move them. Infinite where something is unprotected, or may fail with more than half of delta.
+    The largest figure over all ways that answers could have taken holds for the whole (proof: docs/privacy-model.md 5.9);
+    this is that of the way that was taken. Infinite where something is unprotected, or may fail with more than delta / 2.
     """
     check_delta(delta)
     composition = compose(mechanisms)
-    if not composition.private or composition.delta > delta / 2:
+    if composition.delta > delta / 2:
         return math.inf
-    if composition.empty:
+    if not (composition.losses or composition.draw):
         return composition.plain
     divergence = _divergence(composition)
     figures = list[float]()
@@ -347,30 +301,27 @@ def _divergence(composition: Composition) -> renyi.Divergence:
 
 
 def by_central_limit(composition: Composition, delta: float, _: Resolution) -> float:
-    """``clt``: the central limit theorem; an approximation, neither an upper nor a lower bound.
+    """``clt``: the central limit theorem (GDP); an approximation, neither an upper nor a lower bound.
 
-    Each training is q sqrt(T (e^(1/sigma^2) - 1))-GDP in the limit; each Gaussian release, as each step that takes every
-    record (q = 1), is exactly 1/sigma-GDP; these add up in squares. The theorem says nothing of the rest, whose epsilon is
-    added as it is. Arguments as :func:`by_privacy_loss`.
+    mu of trainings and Gaussian releases add up in squares. The theorem says nothing of the rest, whose epsilon is added as
+    it is. Arguments as :func:`by_privacy_loss`.
     """
     remaining = delta - composition.delta
     if remaining <= 0:
         return math.inf
-    rest = sum(_alone(loss, remaining) * count for loss, count in composition.losses.items() if not _mu(loss))
+    rest = 0.0
+    for loss, count in composition.losses.items():
+        if not _mu(loss):
+            bounded = bounded_epsilon(loss)
+            rest += count * (renyi.best_epsilon(loss.renyi, remaining) if math.isinf(bounded) else bounded)
     return composition.draw + rest + gdp.epsilon(remaining, _total_mu(composition))
-
-
-def _alone(loss: privacy_loss.PrivacyLoss, delta: float) -> float:
-    """Epsilon of a loss that the theorem does not cover."""
-    bounded = bounded_epsilon(loss)
-    return renyi.best_epsilon(loss.renyi, delta) if math.isinf(bounded) else bounded
 
 
 def central_limit_mu(mechanisms: Iterable[kinds.Mechanism]) -> float | None:
     """mu of the central limit theorem where it covers all ``mechanisms``; else None."""
     composition = compose(mechanisms)
-    all_sampled = composition.private and not composition.draw and not composition.plain
-    return _total_mu(composition) if all_sampled and all(_mu(loss) for loss in composition.losses) else None
+    covered = not composition.draw and not composition.plain and all(map(_mu, composition.losses))
+    return _total_mu(composition) if covered else None
 
 
 def _total_mu(composition: Composition) -> float:
@@ -391,8 +342,7 @@ def _mu(loss: privacy_loss.PrivacyLoss) -> float:
 def profile(mechanisms: Iterable[kinds.Mechanism]) -> Profile:
     """Certified delta of all ``mechanisms`` together at every epsilon; InputError where no curve can be certified."""
     composition = compose(mechanisms)
-    certifiable = composition.private and not composition.plain
-    curve = pld.compose(composition.losses, composition.draw) if certifiable else None
+    curve = None if composition.plain else pld.compose(composition.losses, composition.draw)
     if curve is None:
         raise InputError(
             "records: there is no curve to draw: something was released without protection, or at an epsilon above 500"

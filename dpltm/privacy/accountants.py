@@ -1,8 +1,6 @@
 """Registry of accountants: one value each, from which choices, refusals and figures are read.
 
-Their arithmetic is imported when one is first asked. Another accountant is registered in one line::
-
-    ACCOUNTANTS.register(Accountant("mine", certifies=True, help="certified: ...", source="...", function=my_function))
+Their arithmetic is imported when one is first asked. Another accountant is one ``ACCOUNTANTS.register(Accountant(...))``.
 """
 
 from __future__ import annotations
@@ -34,10 +32,6 @@ class Resolution:
 FINE, QUICK = Resolution(0.03, 3e4, 2e5, 2e6), Resolution(0.1, 3e3, 6e4, 3e5)
 
 
-Function = Callable[[Any, float, Resolution], float]
-"""Map from a ``Composition``, a delta in (0, 1), and a resolution to epsilon; see :attr:`Accountant.function`."""
-
-
 @dataclass(frozen=True)
 class Accountant:
     """A way from mechanisms to epsilon at delta.
@@ -46,16 +40,15 @@ class Accountant:
         certifies: whether its figure is a proven upper bound. Only such a one may satisfy a budget or calibrate noise.
         help: one sentence on what it is.
         source: where it comes from.
-        function: its epsilon of a composition that is private and not empty, without the ``plain`` part of it, which is
-            added to every figure. It is not asked for more than basic composition gives, if it certifies. Equal
-            arguments give equal answers, which are remembered.
+        function: epsilon of a ``Composition`` that is not empty, at a delta in (0, 1) and a resolution, without
+            the ``plain`` part, which is added to every figure. Equal arguments give equal answers, which are remembered.
     """
 
     name: str
     certifies: bool
     help: str
     source: str
-    function: Function
+    function: Callable[[Any, float, Resolution], float]
 
 
 ACCOUNTANTS = Registry[Accountant]("accountant", (
@@ -68,13 +61,8 @@ ACCOUNTANTS = Registry[Accountant]("accountant", (
     Accountant("clt", False, "nominal: central limit theorem", "GDP central limit theorem",
                Deferred("dpltm.privacy.accountant:by_central_limit")),
 ))  # fmt: skip
-"""All accountants by name, in the order in which they are shown."""
-
-CERTIFIED = ACCOUNTANTS.names(lambda accountant: accountant.certifies)
-"""Names of accountants whose figure may be promised, tightest first."""
-
-DEFAULT = "pld"
-"""The accountant of every certified figure, unless another is asked for."""
+CERTIFIED = ACCOUNTANTS.names(lambda accountant: accountant.certifies)  # whose figure may be promised, tightest first
+DEFAULT = "pld"  # of every certified figure, unless another is asked for
 
 
 def check_certifies(name: str) -> None:

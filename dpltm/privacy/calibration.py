@@ -1,8 +1,7 @@
-"""Calibration: the least noise, the most steps, or the largest sampling rate whose certified epsilon fits a budget.
+"""Calibration: the least noise, or the most steps, whose certified epsilon fits a budget; and epsilon so far at every step.
 
 Each search looks for its answer on a coarse grid of losses and settles it on the fine one that the accountant uses. The
 central limit theorem gives the place to start looking, and nothing else: it never decides.
-The odometer gives epsilon so far at every step of a training, from a schedule made once before it starts.
 """
 
 from __future__ import annotations
@@ -28,15 +27,12 @@ TOLERANCE = 1e-3
 """Relative distance below the budget within which an answer lies, never above; for budgets of 1e-5 and less, as near
 as the accountant's grid allows."""
 
-MIN_NOISE, MAX_NOISE = 0.1, 2.0**14
-"""No noise multiplier below or above these is tried; where even the least one underspends, it is taken."""
+MIN_NOISE, MAX_NOISE = 0.1, 2.0**14  # noise multipliers that are tried; the least is taken even if it underspends
+MAX_STEPS = 10**8
 
 MIN_SHARE = 0.02
-"""What is left of a budget is refused below this share of it. A search ends up to ``TOLERANCE`` short of its budget, so a
-spent budget leaves a crumb, and some noise fits any crumb: 30 to 50,000 times that of the whole, for what would be certified
-as the whole budget once more."""
-
-MAX_STEPS = 10**8
+"""What is left of a budget is refused below this share of it: a search ends up to ``TOLERANCE`` short of its budget, and
+some noise, 30 to 50,000 times that of the whole, fits any crumb that is left."""
 
 
 def calibrate_noise(
@@ -73,8 +69,7 @@ def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Planned, a
         share = spent(replace(plan, noise_multiplier=math.exp(log_sigma)), resolution=resolution) / budget
         return math.log(min(max(share, 1e-12), 1e12)) + TOLERANCE / 2
 
-    guess = gdp.clt_noise(gdp.mu(left, delta), plan.sampling_rate, plan.compositions, replace_one=_replace(plan))
-    root = _least(excess, math.log(guess), math.log(MIN_NOISE), math.log(MAX_NOISE))
+    root = _least(excess, math.log(_clt_noise(left, delta, plan)), math.log(MIN_NOISE), math.log(MAX_NOISE))
     if root is None:
         _refuse(
             budget, left, delta, before, f"even noise multiplier {MAX_NOISE:g} over {plan.steps} steps at"
@@ -100,7 +95,8 @@ def calibrate_steps(
 
     if fits(most):
         return replace(plan, steps=most)
-    per_step = gdp.clt_mu(max(plan.noise_multiplier, MIN_NOISE), plan.sampling_rate, 1, replace_one=_replace(plan))
+    replace_one = plan.adjacency == "replace-one"
+    per_step = gdp.clt_mu(max(plan.noise_multiplier, MIN_NOISE), plan.sampling_rate, 1, replace_one=replace_one)
     steps = _largest(fits, round(min((gdp.mu(left, delta) / per_step) ** 2, most - 1)), most)
     if steps == 0:
         _refuse(
@@ -111,15 +107,15 @@ def calibrate_steps(
 
 
 def slack_noise(plan: NoisySgd, delta: float) -> float:
-    """The smaller noise multiplier that the GDP paper would use for the same epsilon: nominal, and never calibrated to.
-
-    The moments accountant states an epsilon for ``plan``; the central limit theorem reaches it at a larger mu (GDP,
-    Equation 7), hence with less noise (Equation 8).
-    """
+    """The noise multiplier at which the central limit theorem has the epsilon of the moments accountant for ``plan`` (GDP,
+    Equations 7 and 8): smaller, nominal, and never calibrated to."""
     stated = epsilon([plan], delta, "ma")
-    if stated == 0 or math.isinf(stated):
-        return plan.noise_multiplier
-    return gdp.clt_noise(gdp.mu(stated, delta), plan.sampling_rate, plan.steps, replace_one=_replace(plan))
+    return plan.noise_multiplier if stated == 0 or math.isinf(stated) else _clt_noise(stated, delta, plan)
+
+
+def _clt_noise(epsilon: float, delta: float, plan: NoisySgd) -> float:
+    replace_one = plan.adjacency == "replace-one"
+    return gdp.clt_noise(gdp.mu(epsilon, delta), plan.sampling_rate, plan.compositions, replace_one=replace_one)
 
 
 def check_share(budget: float, used: float, before: Planned, delta: float, kind: str = "epsilon") -> None:
@@ -137,9 +133,7 @@ def taken(before: Planned, amount: str, why: str, delta: float) -> str:
     # rdp is quick, and good enough to rank by
     first = max(paid, key=lambda entry: replace(before.account, entries=(entry,)).epsilon(delta, "rdp"), default=None)
     others = f" and {len(paid) - 1} other release{'s' if len(paid) > 2 else ''}" if len(paid) > 1 else ""
-    gone = "what this release holds beside"
-    if first is not None and first.day:  # else it is of this release itself, and on no record yet
-        gone = f"{describe(first)} ({first.day})"
+    gone = "what this release holds beside" if first is None or not first.day else f"{describe(first)} ({first.day})"
     return (
         f"budget: on these records {amount} goes to {gone}{others}, {why}; set a larger `epsilon`, a new budget for all of"
         " it together, or name the account of other people (`ledger`, `population`)"
@@ -156,10 +150,6 @@ def _check(budget: float, delta: float, before: Planned, accountant: str) -> tup
     return partial(before.epsilon, delta=delta, accountant=accountant), budget - used
 
 
-def _replace(plan: NoisySgd) -> bool:
-    return plan.adjacency == "replace-one"
-
-
 def _refuse(budget: float, left: float, delta: float, before: Planned, why: str, remedy: str) -> NoReturn:
     if left < budget:
         little = f"which leaves too little of {budget:g}: {why}"
@@ -168,8 +158,7 @@ def _refuse(budget: float, left: float, delta: float, before: Planned, why: str,
 
 
 def _least(excess: Callable[[float, Resolution], float], guess: float, low: float, high: float) -> float | None:
-    """The least x in [low, high] at which ``excess``, which falls in x, is within half the tolerance of 0; ``low`` if
-    it underspends there already, None if it overspends even at ``high``."""
+    """The least x at which ``excess``, falling, is within half the tolerance of 0, or ``low``; None if there is none."""
     quick = _root(lambda x: excess(x, QUICK), guess, 0.05, low, high)
     root = high if quick is None else quick
     off = excess(root, FINE)
@@ -220,8 +209,8 @@ class Odometer:
 
     Guarantees:
         Each reading is an upper bound on the true epsilon of the steps taken, and readings never fall: between two points of
-        the schedule the later one holds. The points are composed on the coarse grid; the last is the certified figure, which
-        holds for fewer steps too, and is all that is known of those of an allocation.
+        the schedule the later one holds. The last is the certified figure, which holds for fewer steps too, and is all that
+        is known of those of an allocation.
     """
 
     def __init__(self, before: Planned, plan: NoisySgd, delta: float, accountant: str = "pld") -> None:

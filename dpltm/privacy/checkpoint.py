@@ -1,16 +1,11 @@
 """Checkpoints: the state of interrupted work, so that the same command resumes it and nothing is paid for twice.
 
-What holds across interruptions, and why, is in docs/privacy-model.md 4.5. In short:
+What holds across interruptions, and why, is in docs/privacy-model.md 4.5: one event, entered before the first draw; a step
+that is computed again gets the same records and noise; no figure of a step is told before a checkpoint holds it.
 
-- **One event.** All steps of a training are entered in the ledger before its first draw. Whoever resumes enters nothing,
-  and must find those very events there: a checkpoint after the first step whose events are missing is refused.
-- **One noisy sum a step.** A step that is computed again gets the same records and the same noise, by the same keys.
-- **Nothing is told early.** No figure that depends on a step leaves the process before a checkpoint holds that step.
-- **Keys forget.** A checkpoint tells the noise of the steps that follow it, and of none before.
-
-The guarantee covers all else in a checkpoint, as post-processing of noisy sums. **The keys are not covered.** So it lies
-in a folder that its owner alone may open, beside the result and never in it; no command exports or copies it, and it is
-overwritten and removed when the work is done. It is locked: two processes never resume from one.
+The guarantee covers all in a checkpoint, as post-processing of noisy sums, **but the keys**, which tell the noise of the
+steps that follow it. So it lies in a folder that its owner alone may open, beside the result and never in it; no command
+exports or copies it, and it is overwritten and removed when the work is done. Two processes never resume from one.
 """
 
 from __future__ import annotations
@@ -25,10 +20,7 @@ import numpy as np
 from dpltm.errors import ArtifactError, DpltmError, InputError
 
 AGAIN = "begin again without it: `fresh`, or remove it"
-"""Answer to a refused checkpoint."""
-
 OTHERWISE = f"repeat the same command to go on, choose another `out`, or {AGAIN} (what was spent stays spent)"
-"""Answer to other work than was begun."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +33,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Storage for the checkpoints of one piece of work, for one process: here none, since the work ends with its process.
-
-    Attributes:
-        latest: checkpoint to resume from; None to begin.
-    """
+    """Storage for the checkpoints of one piece of work, here none; ``latest`` is that to resume from, None to begin."""
 
     def __init__(self, latest: Checkpoint | None = None) -> None:
         self.latest = latest

@@ -1,8 +1,8 @@
 """Entries: what a ledger holds of every release and declaration, and the lineage that values carry of them.
 
 An entry is written before the value that it pays for is drawn, and never changes. Its id is the SHA-256 of the release's
-secret key, so two releases are never one, and one release that is met on two ways is one. A value that depends on records
-carries a :class:`Lineage`, the entries of everything behind it; what is made of values carries the union of theirs.
+secret key, so two releases are never one, and one release that is met on two ways is one. What is made of values carries the
+union of their lineages.
 """
 
 from __future__ import annotations
@@ -27,60 +27,42 @@ from dpltm.privacy import mechanisms as kinds
 
 M = TypeVar("M")
 
-Id = str
-"""64 hexadecimal digits."""
+Id = str  # 64 hexadecimal digits
 
-RECORD = "record"
-"""The unit that most ledgers protect; any other noun, such as ``patient``, is somebody with several records."""
-
-HASHES = 10**9
-"""Public hashes of records and persons go from 0 to this; ``--subset 0.5:1.0`` is the range from half of it on."""
-
-END = 2**63 - 1
-"""End of a range of places that goes to the end of the file."""
+RECORD = "record"  # the unit that most ledgers protect; any other noun, such as ``patient``, has several records
+HASHES = 10**9  # public hashes of records and persons go from 0 to this
+END = 2**63 - 1  # end of a range of places that goes to the end of the file
 
 Cut = Literal["whole", "record", "person", "place"]
-"""How a part is cut out of a dataset, which decides what a neighbour changes (privacy-model.md 1.5).
-
-- ``whole``: it is not.
-- ``record``: by a public hash of each record. A record more or less changes the part that its hash falls into, alone.
-- ``person``: by a public hash of whose a record is; all records of a person are in one part.
-- ``place``: by places that a published file fixes. The neighbour is that file with one place *empty*; nobody moves.
-"""
+"""How a part is cut out of a dataset, which decides what a neighbour changes (privacy-model.md 1.5): not at all; by a public
+hash of each record, or of whose it is; by places that a published file fixes, of which a neighbour leaves one *empty*."""
 
 Kind = Literal["release", "local", "public", "excluded", "budget", "apart", "drawn"]
 """Kinds of entries:
 
 - ``release``: something was computed from the records and given out; its mechanisms are what it costs.
-- ``local``: a message of one owner, made under local DP. It adds up in the owner's ledger, and is stated a message
-  elsewhere.
+- ``local``: a message of one owner, made under local DP. It adds up in the owner's ledger alone.
 - ``public``: the records of the part are declared public. Costs nothing; they cannot be private later.
-- ``excluded``: the records of the part are declared not to be the population's, such as a test split. Costs nothing; they
-  cannot be protected later.
+- ``excluded``: the same of records that are declared not to be the population's, such as a test split.
 - ``budget``: everything together may come to no more than its one mechanism, a ``Guarantee``, says.
 - ``apart``: ``population`` is declared to have nobody in common with the population of this ledger.
 - ``drawn``: a block of the steps of a release, whose id and number are in ``facts``, was handed out to be drawn. Costs
   nothing: the release has paid for all of them (``release.hand_out``).
 """
 
-_DECLARATIONS = ("public", "excluded", "apart", "drawn")
-"""Kinds that cost nothing, and hold no mechanism; whatever is neither one of these nor a budget is paid for."""
+_DECLARATIONS = ("public", "excluded", "apart", "drawn")  # which cost nothing, and hold no mechanism
 
 
 @dataclass(frozen=True)
 class Part:
-    """Public declaration of the records of a population that a release touched.
+    """Public declaration of the records of a population that a release touched; ArtifactError for what is no range.
 
     Attributes:
         name: what the user calls the dataset; says nothing.
         snapshot: id of a dataset as it is now. Without one the part may overlap everything.
         columns: names that hashes of records are taken by, sorted; none where records have no names of columns. Where
             something says whose each record is, the noun of those, and an id of who has which.
-        cut: how the part is cut out.
         start, stop: half-open range, of ``HASHES`` or of places.
-
-    Raises:
-        ArtifactError: not a range.
     """
 
     name: str = "records"
@@ -100,8 +82,7 @@ class Part:
 
         Guarantees:
             True only where a neighbour changes at most one of several disjoint ranges. A record that is replaced by one of
-            another hash leaves one range and enters another; a person may have records of any hash, at any place, and
-            with anybody else: patients whose records are cut by doctor are in several ranges.
+            another hash leaves one range and enters another; a person may have records of any hash, at any place.
         """
         if self.snapshot is None or self.cut not in ("place", "record", "person"):
             return False
@@ -112,10 +93,7 @@ class Part:
     def apart(self, other: Part, unit: str, adjacency: kinds.Adjacency) -> bool:
         """Return whether no neighbour changes both parts: disjoint ranges of one public cut of one snapshot.
 
-        Args:
-            other: the other part.
-            unit: that is protected.
-            adjacency: how neighbours differ.
+        Arguments as :func:`can_be_apart`.
         """
         one_cut = self.cut_key == other.cut_key and self.can_be_apart(unit, adjacency)
         return one_cut and not (self.start < other.stop and other.start < self.stop)
@@ -146,8 +124,7 @@ class Part:
         return f"{self.name}[{self.start / HASHES}:{self.stop / HASHES}]"
 
 
-UNKNOWN_RECORDS = Part()
-"""Records of which nothing is known: they overlap everything."""
+UNKNOWN_RECORDS = Part()  # of which nothing is known: they overlap everything
 
 
 def today() -> str:
@@ -157,9 +134,7 @@ def today() -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """One release or declaration on record.
-
-    A plan makes drafts, without ``id``, ``home`` and ``sequence``; those are given when it is entered.
+    """One release or declaration on record; a draft has no ``id``, ``home`` and ``sequence``.
 
     Attributes:
         part: the records that it touched or speaks of.
@@ -187,9 +162,8 @@ class Entry:
     sequence: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind == "budget" and not (
-            len(self.mechanisms) == 1 and isinstance(self.mechanisms[0], kinds.Guarantee) and self.mechanisms[0].delta
-        ):
+        limits = [limit for limit in self.of(kinds.Guarantee) if limit.delta]
+        if self.kind == "budget" and not len(limits) == len(self.mechanisms) == 1:
             raise ArtifactError("entry: a budget is one guarantee, with a delta above 0")
         if self.kind == "apart" and self.population is None:
             raise ArtifactError("entry: Expected the name of the population that is apart")
@@ -200,7 +174,7 @@ class Entry:
 
     @property
     def paid(self) -> bool:
-        """True if it costs something."""
+        """True if it costs something: whatever is neither a declaration nor a budget."""
         return self.kind != "budget" and self.kind not in _DECLARATIONS
 
     @property
@@ -229,9 +203,7 @@ class Head:
 class Lineage:
     """Everything that a value depends on: entries by id, and the heads of the ledgers that paid.
 
-    Guarantees:
-        The union of two is associative, commutative up to order, and idempotent: nothing is lost on a detour, and nothing
-        counts twice.
+    The union of two is associative, commutative up to order, and idempotent.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -246,8 +218,6 @@ class Lineage:
             raise ArtifactError("lineage: two heads of one ledger")
 
     def __or__(self, other: Lineage) -> Lineage:
-        """Union by id; ArtifactError if an id has two contents, or a ledger that was copied and went on in both
-        places."""
         return lineage_of(self, other) if other.entries or other.heads else self
 
     def __bool__(self) -> bool:
@@ -255,12 +225,10 @@ class Lineage:
 
     @property
     def paid(self) -> tuple[Entry, ...]:
-        """Its entries that cost something."""
         return tuple(entry for entry in self.entries if entry.paid)
 
 
-NO_LINEAGE = Lineage()
-"""Lineage of a value that depends on no records that anybody has to be told of."""
+NO_LINEAGE = Lineage()  # of a value that depends on no records that anybody has to be told of
 
 
 def release_id(key: bytes) -> Id:
@@ -270,12 +238,10 @@ def release_id(key: bytes) -> Id:
 
 @dataclass(frozen=True)
 class Secret:
-    """The key of a release that was paid for: everything random of it follows from these bits.
+    """The key of a release that was paid for, with its ``entry`` on record: everything random follows from these bits.
 
-    Attributes:
-        entry: of the release, as it is on record.
-        key: 256 bits; whoever has them can take the noise away. None where work goes on from the states of its sources,
-            which tell nothing of what was drawn before.
+    ``key`` has 256 bits; whoever has them can take the noise away. It is None where work goes on from the states of its
+    sources, which tell nothing of what was drawn before.
 
     Guarantees:
         The entry is that of the key, and some ledger holds it. A secret stays in its process.
@@ -308,8 +274,7 @@ class Secret:
 
 
 def union(*groups: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Return the entries of all groups, each id once, in order of first appearance; ArtifactError for two contents, or
-    for steps that were handed out twice."""
+    """Return the entries of all groups, each id once; ArtifactError for two contents, or steps handed out twice."""
     by_id: dict[Id, Entry] = {}
     blocks: dict[str, Id] = {}
     for group in groups:
@@ -325,7 +290,10 @@ def union(*groups: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def lineage_of(*values: object) -> Lineage:
-    """Return the union of the lineages of values that carry one; None carries none. Raises as :meth:`Lineage.__or__`."""
+    """Return the union of the lineages of values that carry one; None carries none.
+
+    ArtifactError if an id has two contents, or a ledger was copied and went on in both places.
+    """
     lineages: list[Lineage] = [
         value if isinstance(value, Lineage) else value.lineage  # type: ignore[attr-defined]
         for value in values
@@ -363,8 +331,6 @@ MECHANISMS: dict[str, type[kinds.Mechanism]] = {
     "unprotected": kinds.Unprotected,
 }
 TRAININGS = frozenset(name for name, kind in MECHANISMS.items() if issubclass(kind, kinds.NoisySgd))
-"""Names of those that release all noisy steps of a training."""
-
 _NAMES = {kind: name for name, kind in MECHANISMS.items()}
 
 
@@ -383,8 +349,7 @@ def to_json(value: Any) -> Any:
 
 
 def entry_from_json(body: object, where: str = "entry") -> Entry:
-    """Return the entry that :func:`to_json` wrote; ArtifactError, which begins with ``where``, for unknown or missing
-    fields, wrong types or values."""
+    """Return the entry that :func:`to_json` wrote; else ArtifactError, which begins with ``where``."""
     return value_from_json(Entry, body, where)
 
 
@@ -413,8 +378,7 @@ def value_from_json(kind: Any, body: Any, where: str) -> Any:
         body: what JSON holds.
         where: begins the message of what is refused.
     """
-    origin = get_origin(kind)
-    choices = get_args(kind)
+    origin, choices = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and issubclass(kind, kinds.Mechanism):
         name = body.get("mechanism") if isinstance(body, dict) else None
         mechanism = MECHANISMS.get(name) if isinstance(name, str) else None

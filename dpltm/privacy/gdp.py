@@ -1,8 +1,7 @@
 """Gaussian differential privacy and its central limit theorem (GDP = Bu, Dong, Long, Su 2020; Dong, Roth, Su 2022).
 
 The central limit figures are approximations, and lie now above, now below the true ones: they are printed as nominal,
-never promised, and no noise is calibrated by them. They hold for NoisySGD and NoisyAdam alike (GDP, Theorem 3 and 4):
-what both optimizers make of the noisy sums is post-processing.
+never promised, and no noise is calibrated by them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The ledger: the account of one population, to which entries are added and from which none is ever taken.
 
-It lies in memory, or where another :class:`Store` keeps it (``dpltm.tickets`` keeps files). All that may be behind a figure
-is in ``entries``; ``account`` says what they come to.
+It lies in memory, or where another :class:`Store` keeps it (``dpltm.tickets`` keeps files).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.account import Account, check_declared, check_moves
-from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Head, Id, Lineage, Part, entry_from_json, to_json
+from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Head, Id, Lineage, Part, entry_from_json, to_json, union
 
 if TYPE_CHECKING:
     from dpltm.records.dataset import Dataset
@@ -56,7 +55,6 @@ class Book:
 
     @classmethod
     def new(cls, population: str | None = None, unit: str = RECORD) -> Book:
-        """Return an empty one, with a random id and key."""
         home = secrets.token_hex(32)
         return cls(home, population, unit, secrets.token_bytes(32), (), (first_digest(home, population),))
 
@@ -81,9 +79,7 @@ class Book:
     def account(self, lineage: Lineage = NO_LINEAGE, *, own: bool = False) -> Account:
         """Return what it holds and what a value depends on; ArtifactError where that knows it longer, or other.
 
-        Args:
-            lineage: of the value.
-            own: leave out all else that was paid for here: the value is a trial among several, which all count.
+        With ``own``, all else that was paid for here is left out: the value is a trial among several, which all count.
         """
         self._check(lineage)
         entries = [entry for entry in self.entries if not own or entry.kind in ("public", "excluded", "apart")]
@@ -107,8 +103,7 @@ class Book:
         return next((entry for entry in self.entries if _alike(entry, draft)), None)
 
     def lacking(self, drafts: Iterable[Entry]) -> list[Entry]:
-        """Return the releases among some drafts, and the declarations that it lacks, once each; InputError where a
-        release stands against a declaration."""
+        """Return releases among drafts, and declarations that it lacks; InputError if a release stands against it."""
         lacking = list[Entry]()
         account = self.account()
         for draft in drafts:
@@ -121,13 +116,12 @@ class Book:
 
     def public(self, drafts: Iterable[Entry]) -> Lineage:
         """Return the lineage of what some drafts declare public, as far as they are on record."""
-        declared = [self.entry_of(draft) for draft in drafts if draft.kind == "public"]
-        entries = tuple({entry.id: entry for entry in declared if entry is not None}.values())
-        return Lineage(entries, (self.head,)) if entries else Lineage()
+        declared = (self.entry_of(draft) for draft in drafts if draft.kind == "public")
+        entries = union(entry for entry in declared if entry is not None)
+        return Lineage(entries, (self.head,)) if entries else NO_LINEAGE
 
     def adding(self, drafts: Iterable[Entry], ids: Iterable[Id]) -> Book:
-        """Return it with drafts added, one of ``ids`` each; ArtifactError for an id on record, or what cannot be read
-        again."""
+        """Return it with drafts added, one of ``ids`` each; ArtifactError for an id on record, or what none could read."""
         entries, digests = list(self.entries), list(self.digests)
         for draft, id in zip(drafts, ids, strict=True):
             population = draft.population if draft.kind == "apart" else self.population
@@ -188,12 +182,12 @@ class Ledger:
     Args:
         population: whose account it is, by name; a name separates nothing by itself.
         unit: the noun of whom it is to protect, such as ``record`` or ``patient``, until its first release, budget or test
-            split decides; public declarations do not.
+            split decides.
         store: where it lies; memory by default.
 
     Guarantees:
-        Threads may share one: they enter one after the other. It is never copied: two of it would each spend the same
-        budget. One on disk is pickled as its path, and opened again; one in memory refuses pickles and other processes.
+        Threads may share one. It is never copied: two of it would each spend the same budget. One on disk is pickled as its
+        path, and opened again; one in memory refuses pickles and other processes.
 
     Example:
         >>> from dpltm.privacy.mechanisms import NoisySgd
@@ -211,11 +205,7 @@ class Ledger:
 
     @property
     def book(self) -> Book:
-        """Identity and contents now.
-
-        Raises:
-            Begun: another process began the ledger since snapshots were taken, by a key that is gone.
-        """
+        """Identity and contents now. Raises Begun if another process began it since snapshots were taken."""
         book = replace(self._store.read(), asked=self._unit)
         if self._hashed_by not in (None, book.key):
             self._hashed_by = None
@@ -241,7 +231,7 @@ class Ledger:
         return self.book.population
 
     def account(self, lineage: Lineage = NO_LINEAGE) -> Account:
-        """Return what it holds, together with what a value depends on. Arguments as :meth:`Book.account`."""
+        """Return what it holds, together with what a value depends on. Raises as :meth:`Book.account`."""
         return self.book.account(lineage)
 
     def lineage(self, *entries: Entry) -> Lineage:
@@ -249,8 +239,7 @@ class Ledger:
         return Lineage(entries, (self.book.head,))
 
     def snapshot(self, digest: bytes) -> Id:
-        """Return the id of a dataset by the digest of its content: equal for equal content, meaningless without the
-        key."""
+        """Return the id of a dataset by the digest of its content: equal for equal content, meaningless without the key."""
         self._hashed_by = self.book.key
         return hmac.new(self._hashed_by, digest, hashlib.sha256).hexdigest()
 
@@ -267,7 +256,7 @@ class Ledger:
         Args:
             part: what the records are.
             noun: whom they are of.
-            owners: digest of whose each one is; None where nothing says so.
+            owners: digest of whose each record is; None where nothing says so.
         """
         return part if owners is None else replace(part, columns=(noun, self.snapshot(owners)))
 
@@ -277,8 +266,8 @@ class Ledger:
 
     def apart(self, dataset: Dataset) -> tuple[Entry, ...]:
         """Return the draft that declares the test split of a dataset, measured exactly, apart from the population;
-        none for published records, which say so themselves, or without a test split."""
-        if dataset.test is None or dataset.published_id() is not None:
+        none where a publication says so, or without a test split."""
+        if dataset.test is None or dataset.test.nobodys:
             return ()
         return (Entry("excluded", self.part(dataset.tested()), words="a test split", unit=self.unit),)
 
@@ -289,10 +278,9 @@ class Ledger:
         return next((entry for entry in self.entries if entry.exposes and entry.part == part), None)
 
     def declared_test(self, dataset: Dataset) -> Entry | None:
-        """Return the same of the test split; None of published records, whose publication says that they are apart."""
-        if dataset.test is None or dataset.published_id() is not None:
-            return None
-        return self.declared(dataset.tested())
+        """Return the same of the test split; None where a publication says that it is apart."""
+        apart = dataset.test is None or dataset.test.nobodys
+        return None if apart else self.declared(dataset.tested())
 
     def declare_once(self, *drafts: Entry) -> Lineage:
         """Enter ``drafts``, except declarations on record; return the lineage of releases and public records.
@@ -311,10 +299,7 @@ class Ledger:
     def declare(self, *drafts: Entry) -> tuple[Entry, ...]:
         """Enter declarations, or releases that were made elsewhere, all or none; return them as they are on record.
 
-        Of a release made here see ``release.pay``, which draws only what was entered.
-
-        Raises:
-            BudgetError: a budget would be exceeded; nothing was entered.
+        BudgetError where a budget would be exceeded. Of a release made here see ``release.pay``.
         """
         with self.adding() as book:
             return self._declare(book, *drafts)
@@ -325,16 +310,12 @@ class Ledger:
         return self._add(book, drafts, [secrets.token_hex(32) for _ in drafts])
 
     def enter(self, draft: Entry, id: Id, planned_on: Head) -> Entry:
-        """Enter a release that was planned on what the ledger held at ``planned_on``; return it as it is on record.
+        """Enter a release, and return it as it is on record. Raises Moved or BudgetError, and enters nothing.
 
         Args:
             draft: of the release.
             id: SHA-256 of its secret key.
-            planned_on: head of the ledger at planning.
-
-        Raises:
-            Moved: something was entered since; plan again.
-            BudgetError: a budget would be exceeded. Nothing was entered then, as with the other.
+            planned_on: head of the ledger at planning; if something was entered since (Moved), plan again.
         """
         with self.adding() as book:
             if book.head != planned_on:
@@ -390,11 +371,11 @@ class Ledger:
 
 
 class Begun(InputError):
-    """Raised if another process began a ledger after something was hashed for it; whoever settles anew goes on."""
+    """Another process began a ledger after something was hashed for it; whoever settles anew goes on."""
 
 
 class Moved(Exception):
-    """Raised if something was entered since a release was planned."""
+    """Something was entered since a release was planned."""
 
 
 _of_process: list[Ledger] = []

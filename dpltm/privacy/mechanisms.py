@@ -3,21 +3,19 @@
 The ledger's entry that holds a mechanism (``entry``) says on which records it ran, and when; the accountants
 (``accountant``) say what it costs. Parameters never change meaning: what a ledger on disk costs today it must cost tomorrow.
 
-**Two steps.** A release says this of two datasets that lie two steps between its neighbours apart, such as one with a record
-replaced, where the release is stated for add/remove: the record leaves, and another one comes. A sampled
-Gaussian step gives s + B g + noise on the one dataset and s + B g' + noise on the other, with what others contribute, s,
-the same coin B, and |g|, |g'| <= C. That is the pair of the replace-one relation (``SampledGaussianLoss``) at the
-sensitivity 2 C, which therefore dominates it. Whatever else is known to be (epsilon, delta)-DP is, by two such steps, (2
-epsilon, (1 + e^epsilon) delta)-DP; a range of losses is twice as wide; a sensitivity doubles; rho-zCDP is 4 rho-zCDP (Bun,
-Steinke 2016, Proposition 1.9). Every release is so dominated by a pair of distributions of its own, and these compose
-adaptively (Zhu, Dong, Wang 2022, Theorem 10), whatever they came from.
+**Two steps.** Where a record is replaced, a release that is stated for add/remove is two steps between neighbours away: the
+record leaves, and another one comes. A sampled Gaussian step gives s + B g + noise on the one dataset and s + B g' + noise
+on the other, with what others contribute, s, the same coin B, and |g|, |g'| <= C: the pair of the replace-one relation
+(``SampledGaussianLoss``) at the sensitivity 2 C dominates it. Whatever else is (epsilon, delta)-DP is, by two steps, (2
+epsilon, (1 + e^epsilon) delta)-DP; a range of losses and a sensitivity double; rho-zCDP is 4 rho-zCDP (Bun, Steinke 2016,
+Proposition 1.9). Pairs that dominate compose adaptively (Zhu, Dong, Wang 2022, Theorem 10), whatever they came from.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, get_args
 
@@ -27,39 +25,35 @@ Adjacency = Literal["add-remove", "replace-one"]
 """Relation between neighbours: one has a record (or user) more, or one is replaced by another."""
 
 Sampling = Literal["poisson", "truncated-poisson", "cyclic-poisson", "allocation", "none"]
-"""Ways in which records enter steps: each by a coin a step, of which so many are taken at most, or a step of its part; in so
-many steps that were drawn before; or in every one."""
+"""Ways in which records enter steps: by a coin a step, by one of which so many are taken at most, or by one a step of their
+part; in so many steps that were drawn before; or in every one."""
 
 Bits = Literal["secure", "fast"]
 """Bits that noise is made of: of a cryptographic generator, or of one that is statistically sound only."""
 
-MAX_STEPS, MAX_CATEGORIES, MAX_SETTINGS, MAX_RECORDS = 10**9, 10**9, 10**4, 10**12
-"""Beyond these a number is an accident, and more than accountants compose, or price a truncation by."""
+MAX_SETTINGS, MIN_GAMMA = 10**4, 1e-9  # of a search; the least gamma is 50 million tries in the mean
 
-MAX_DEVIATION = 1e5  # of discrete noise, whose values are summed one by one
-MIN_GAMMA = 1e-9  # the least parameter of a search: 50 million tries in the mean
+Ranges = Mapping[str, tuple[float, float]]
+MAX_FLOAT = sys.float_info.max
+POSITIVE = math.ulp(0.0), MAX_FLOAT  # finite numbers above 0
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Base of mechanisms: the neighbouring relation that their parameters hold for.
+    """Base of mechanisms; InputError for a parameter out of range.
 
     Attributes:
-        adjacency: the relation. Whether a neighbour has a record more or a person, its entry says.
+        adjacency: relation that the parameters hold for. Whether a neighbour has a record more or a person, its entry says.
         bits: what its random numbers are made of.
-
-    Raises:
-        InputError: a parameter out of range.
     """
 
     adjacency: Adjacency = field(default="add-remove", kw_only=True)
     bits: Bits = field(default="secure", kw_only=True)
 
-    positive: ClassVar[tuple[str, ...]] = ()
-    """Names of parameters that are finite numbers above 0."""
-
-    whole: ClassVar[tuple[tuple[str, int, int], ...]] = ()
-    """Names and ranges of parameters that are whole numbers."""
+    relations: ClassVar[tuple[str, ...]] = get_args(Adjacency)
+    ranges: ClassVar[Ranges] = {}
+    """Least and largest value of parameters, None apart; of whole numbers both are ints. Beyond is more than accountants
+    compose, and an accident."""
 
     def __init_subclass__(cls) -> None:
         # the case of a base would price what derives from it: only trainings have cases by exact type
@@ -67,36 +61,28 @@ class Mechanism:
             raise TypeError(f"{cls.__name__}: derive mechanisms from Mechanism or NoisySgd: others are priced by type")
 
     def __post_init__(self) -> None:
-        for name, value, choices in (
-            ("adjacency", self.adjacency, get_args(Adjacency)),
-            ("bits", self.bits, get_args(Bits)),
-        ):
-            if value not in choices:
-                raise InputError(f"Expected {name}={value!r:.40} to be one of {', '.join(choices)}")
-        for name in self.positive:
-            check_positive(name, getattr(self, name))
-        for name, low, high in self.whole:
-            value = getattr(self, name)
-            if not (type(value) is int and low <= value <= high):
-                raise InputError(f"Expected {name}={value!r:.40} to be a whole number from {low} to {high:,}")
-
-
-LEAST_RATE = 1e-15  # the square of a lower sampling rate is nothing to a computer
+        for name, choices in (("adjacency", self.relations), ("bits", get_args(Bits))):
+            if getattr(self, name) not in choices:
+                raise InputError(f"Expected {name}={getattr(self, name)!r:.40} to be {' or '.join(choices)}")
+        for name, (low, high) in self.ranges.items():
+            value, whole = getattr(self, name), type(low) is int
+            if value is not None and not (low <= value <= high and (type(value) is int or not whole)):
+                number = "a whole number" if whole else "a number"
+                raise InputError(f"Expected {name}={value!r:.40} to be {number} from {low:.3g} to {high:.3g}")
 
 
 @dataclass(frozen=True)
 class NoisySgd(Mechanism):
     """``steps`` Poisson-subsampled Gaussian releases of a sum of bounded per-record gradients: NoisySGD, NoisyAdam.
 
-    What an optimizer makes of the noisy sums is post-processing, so one mechanism stands for all of them. A sampling rate
-    of 1 and one step is the plain Gaussian mechanism.
+    What an optimizer makes of the noisy sums is post-processing. One step at rate 1 is the plain Gaussian mechanism.
 
     Attributes:
         sampling_rate: probability q with which each record enters a step.
         steps: number of noisy sums released, T.
         noise_multiplier: noise standard deviation over ``sensitivity``; 0 means no noise.
         sensitivity: certified L2 bound of the change one neighbour makes to the sum (already doubled for replace-one).
-        nominal_sensitivity: the bound a source paper claims instead, or None where it claims none of its own.
+        nominal_sensitivity: the bound that the paper ``claimed_by`` claims instead; None where it claims none of its own.
     """
 
     sampling_rate: float
@@ -105,29 +91,18 @@ class NoisySgd(Mechanism):
     sensitivity: float = 1.0
     nominal_sensitivity: float | None = None
     claimed_by: str = ""
-    positive = ("sensitivity",)
-    whole: ClassVar[tuple[tuple[str, int, int], ...]] = (("steps", 1, MAX_STEPS),)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not LEAST_RATE <= self.sampling_rate <= 1:
-            raise InputError(f"Expected {LEAST_RATE:g} <= sampling_rate={self.sampling_rate} <= 1")
-        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
-            raise InputError(f"Expected finite noise_multiplier={self.noise_multiplier} >= 0")
-        if self.nominal_sensitivity is not None:
-            check_positive("nominal_sensitivity", self.nominal_sensitivity)
+    ranges: ClassVar[Ranges] = {
+        "sampling_rate": (1e-15, 1.0),  # the square of a lower one is nothing to a computer
+        "steps": (1, 10**9),
+        "noise_multiplier": (0.0, MAX_FLOAT),
+        "sensitivity": POSITIVE,
+        "nominal_sensitivity": POSITIVE,
+    }
 
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise that is added to the sum."""
         return self.noise_multiplier * self.sensitivity
-
-    @property
-    def nominal_noise_multiplier(self) -> float:
-        """Noise standard deviation over the claimed bound; the certified multiplier where there is no such claim."""
-        if self.nominal_sensitivity is None:
-            return self.noise_multiplier
-        return self.noise_multiplier * self.sensitivity / self.nominal_sensitivity
 
     @property
     def compositions(self) -> int:
@@ -139,23 +114,21 @@ class NoisySgd(Mechanism):
 class BandedSgd(NoisySgd):
     """The same with noise that is correlated over steps (BandMF; ``randomness.banded_noise`` has the proof of its price).
 
-    Each record is in one of as many parts as the strategy has coefficients, by a hash of its own; a step samples one part,
-    and parts take turns. So ``sampling_rate`` is that of a record whose part has its turn, and ``sensitivity`` is what one
-    participation changes in all the steps that it shows in: the filter's bound times the norm of ``strategy``. The noise is
-    that of a step before the answers to earlier ones are taken off. Whoever prices it as :class:`NoisySgd` counts too much.
+    ``sampling_rate`` is that of a record whose part has its turn; ``sensitivity`` is what one participation changes in all
+    the steps that it shows in: the filter's bound times the norm of ``strategy``. The noise is that of a step before the
+    answers to earlier ones are taken off.
 
     Attributes:
-        strategy: coefficients of the strategy matrix from its diagonal down; the first is 1.
+        strategy: coefficients of the strategy matrix from its diagonal down, one for each part; the first is 1.
     """
 
     strategy: tuple[float, ...] = (1.0,)
+    relations = ("add-remove",)  # a replaced record may change its part
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (self.strategy and self.strategy[0] == 1 and all(map(math.isfinite, self.strategy))):
             raise InputError(f"Expected strategy={self.strategy!r:.40} to be finite and to begin with 1")
-        if self.adjacency != "add-remove":
-            raise InputError("banded noise: a replaced record may change its part, so Expected adjacency add-remove")
 
     @property
     def compositions(self) -> int:
@@ -164,14 +137,10 @@ class BandedSgd(NoisySgd):
 
 @dataclass(frozen=True)
 class AllocatedSgd(NoisySgd):
-    """A training whose records take part in ``participations`` of its steps each, drawn before the first (add/remove).
+    """A training whose records take part in K = ``participations`` of its T steps each, drawn before the first.
 
-    It is one release, and no composition of its steps: a part of it costs what the whole does, and neither steps nor rate
-    can be changed alone.
-
-    Attributes:
-        participations: K; every K of the T steps are equally likely, for each record by itself, and secret. The sampling
-            rate is K / T.
+    Every K of the steps are equally likely, for each record by itself, and secret; the sampling rate is K / T. It is one
+    release, and no composition of its steps: a part of it costs what the whole does.
     """
 
     participations: int = field(kw_only=True)
@@ -190,15 +159,12 @@ class AllocatedSgd(NoisySgd):
 
 @dataclass(frozen=True)
 class TruncatedSgd(NoisySgd):
-    """A training whose steps take ``truncated_batch_size`` records at most of those whose coins fell, drawn at random.
-
-    Attributes:
-        most_records: public bound on the number of records that there are, the added one included; it decides the price.
-    """
+    """A training whose steps take ``truncated_batch_size`` records at most of those whose coins fell, drawn at random; of
+    old ledgers. ``most_records``, a public bound on the number of records, the added one included, decides the price."""
 
     truncated_batch_size: int = field(kw_only=True)
     most_records: int = field(kw_only=True)
-    whole = (*NoisySgd.whole, ("truncated_batch_size", 1, MAX_RECORDS), ("most_records", 1, MAX_RECORDS))
+    ranges: ClassVar[Ranges] = {**NoisySgd.ranges, "truncated_batch_size": (1, 10**12), "most_records": (1, 10**12)}
 
 
 @dataclass(frozen=True)
@@ -207,9 +173,9 @@ class Selection(Mechanism):
 
     Attributes:
         eps1: the epsilon the draw was calibrated to.
-        certified_epsilon: the epsilon that is proven: eps1 scaled by true over used sensitivity, at least eps1 where the
-            used one is an over-estimate; infinite where no finite bound holds.
-        draw: how: the exponential mechanism composes better, since its losses have a bounded range.
+        certified_epsilon: the epsilon that is proven: eps1 scaled by true over used sensitivity, and at least eps1;
+            infinite where no finite bound holds.
+        draw: the exponential mechanism composes better, since its losses have a bounded range.
         adaptive: whether the candidates may depend on earlier releases from these records. Only a draw that comes before
             everything else composes as a single two-outcome pair (Dong, Durfee, Rogers 2019 on the cost of adaptivity).
     """
@@ -218,12 +184,11 @@ class Selection(Mechanism):
     certified_epsilon: float
     draw: Literal["exponential", "permute-and-flip"] = "exponential"
     adaptive: bool = True
-    positive = ("eps1",)
+    ranges: ClassVar[Ranges] = {"eps1": POSITIVE}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("certified_epsilon", self.certified_epsilon, infinite=True)
-        if self.certified_epsilon < self.eps1:
+        if not self.certified_epsilon >= self.eps1:  # true for NaN
             raise InputError(f"Expected certified_epsilon={self.certified_epsilon} >= eps1={self.eps1}")
 
 
@@ -233,7 +198,7 @@ class GaussianRelease(Mechanism):
 
     noise_multiplier: float
     sensitivity: float = 1.0
-    positive = ("sensitivity", "noise_multiplier")
+    ranges: ClassVar[Ranges] = {"sensitivity": POSITIVE, "noise_multiplier": POSITIVE}
 
     @property
     def noise_std(self) -> float:
@@ -246,30 +211,19 @@ class LaplaceRelease(Mechanism):
 
     scale: float
     sensitivity: float = 1.0
-    positive = ("sensitivity", "scale")
+    ranges: ClassVar[Ranges] = {"sensitivity": POSITIVE, "scale": POSITIVE}
 
 
 @dataclass(frozen=True)
 class RandomizedResponse(Mechanism):
-    """Every record's value in one of k categories, each replaced at random with a known chance.
-
-    A record's presence shows, so the relation must be replace-one, which is its default here.
-
-    Attributes:
-        epsilon: log of how much likelier the true category is than any other.
-        categories: k, at least 2.
-    """
+    """Every record's value in one of k ``categories``, each replaced at random: the true one is e^``epsilon`` as likely as
+    any other. A record's presence shows, so the relation is replace-one."""
 
     adjacency: Adjacency = field(default="replace-one", kw_only=True)
     epsilon: float
     categories: int
-    positive = ("epsilon",)
-    whole = (("categories", 2, MAX_CATEGORIES),)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.adjacency != "replace-one":
-            raise InputError("randomised response shows who is there: Expected adjacency replace-one")
+    relations = ("replace-one",)
+    ranges: ClassVar[Ranges] = {"epsilon": POSITIVE, "categories": (2, 10**9)}
 
 
 @dataclass(frozen=True)
@@ -278,12 +232,7 @@ class Guarantee(Mechanism):
 
     epsilon: float
     delta: float = 0.0
-    positive = ("epsilon",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.delta < 1:
-            raise InputError(f"Expected 0 <= delta={self.delta} < 1")
+    ranges: ClassVar[Ranges] = {"epsilon": POSITIVE, "delta": (0.0, math.nextafter(1.0, 0.0))}
 
 
 @dataclass(frozen=True)
@@ -293,22 +242,16 @@ class DiscreteGaussianRelease(Mechanism):
 
     deviation: float
     sensitivity: int = 1
-    positive = ("deviation",)
-    whole = (("sensitivity", 1, 2 * MAX_CATEGORIES),)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.deviation > MAX_DEVIATION:
-            raise InputError(f"Expected deviation={self.deviation} to be at most {MAX_DEVIATION:g}; state it as Zcdp")
+    # values of noise are summed one by one
+    ranges: ClassVar[Ranges] = {"deviation": (POSITIVE[0], 1e5), "sensitivity": (1, 2 * 10**9)}
 
 
 @dataclass(frozen=True)
 class Zcdp(Mechanism):
-    """Anything that is known to be ``rho``-zCDP: Renyi divergences of at most rho times every order (Bun, Steinke 2016);
-    of old ledgers."""
+    """Anything ``rho``-zCDP: Renyi divergences of at most rho times every order (Bun, Steinke 2016); of old ledgers."""
 
     rho: float
-    positive = ("rho",)
+    ranges: ClassVar[Ranges] = {"rho": POSITIVE}
 
 
 @dataclass(frozen=True)
@@ -324,12 +267,10 @@ class PrivateSearch(Mechanism):
     trainings: tuple[NoisySgd, ...]
     score_noise: float
     gamma: float
-    positive = ("score_noise",)
+    ranges: ClassVar[Ranges] = {"score_noise": POSITIVE, "gamma": (MIN_GAMMA, math.nextafter(1.0, 0.0))}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not MIN_GAMMA <= self.gamma < 1:
-            raise InputError(f"Expected {MIN_GAMMA:g} <= gamma={self.gamma} < 1")
         if not 1 <= len(self.trainings) <= MAX_SETTINGS:
             raise InputError(f"Expected from 1 to {MAX_SETTINGS} trainings, not {len(self.trainings)}")
         for training in self.trainings:
@@ -348,43 +289,26 @@ class Unprotected(Mechanism):
 
 def sampling_of(mechanisms: Iterable[Mechanism]) -> Sampling:
     """The first way that the cost of some of ``mechanisms`` rests on; ``none`` where none samples its records."""
-    ways = set(map(_sampling, mechanisms))
-    return next(way for way in get_args(Sampling) if way in ways or way == "none")
-
-
-def _sampling(mechanism: Mechanism) -> Sampling:
-    match mechanism:
-        case NoisySgd(sampling_rate=rate):
-            if type(mechanism) not in _SAMPLINGS:
-                raise InputError(f"`sampling`: unknown of the mechanism {type(mechanism).__name__}")
-            return _SAMPLINGS[type(mechanism)] if rate < 1 else "none"
-        case PrivateSearch():
-            return sampling_of(mechanism.trainings)
-    return "none"  # nothing but trainings samples
+    tried = (training for mechanism in mechanisms for training in getattr(mechanism, "trainings", (mechanism,)))
+    trainings = [training for training in tried if isinstance(training, NoisySgd)]  # nothing else samples
+    for training in trainings:
+        if type(training) not in _SAMPLINGS:
+            raise InputError(f"`sampling`: unknown of the mechanism {type(training).__name__}")
+    sampled = {type(training) for training in trainings if training.sampling_rate < 1}
+    return next((way for kind, way in _SAMPLINGS.items() if kind in sampled), "none")
 
 
 _SAMPLINGS: dict[type[Mechanism], Sampling] = {
     NoisySgd: "poisson",
-    AllocatedSgd: "allocation",
-    BandedSgd: "cyclic-poisson",
     TruncatedSgd: "truncated-poisson",
+    BandedSgd: "cyclic-poisson",
+    AllocatedSgd: "allocation",
 }
 
 
 def mean_tries(gamma: float) -> float:
     """Expected number of tries of a search: P(K = k) = (1 - gamma)^k / (k ln(1 / gamma)), k from 1."""
     return (1 / gamma - 1) / -math.log(gamma)
-
-
-def check_positive(name: str, value: float, *, infinite: bool = False) -> None:
-    """Raise InputError unless ``value`` is a positive number.
-
-    Args:
-        name, value: of the argument.
-        infinite: accept infinity.
-    """
-    if not (value > 0 and (infinite or math.isfinite(value))):
-        raise InputError(f"Expected {name}={value} > 0")
 
 
 def over_two_steps(mechanism: Mechanism) -> Mechanism:
@@ -399,20 +323,17 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
             noise, bound = _half(mechanism.noise_multiplier), _twice(mechanism.sensitivity)
             return replace(mechanism, adjacency="replace-one", noise_multiplier=noise, sensitivity=bound)
         case PrivateSearch():
-            twice = map(over_two_steps, mechanism.trainings)
-            trainings = tuple(replace(training, adjacency="replace-one") for training in twice)
+            trainings = tuple(map(over_two_steps, mechanism.trainings))
             noise = _half(mechanism.score_noise)
             return replace(mechanism, adjacency="replace-one", trainings=trainings, score_noise=noise)  # type: ignore[arg-type]
         case Selection():
             return replace(mechanism, certified_epsilon=2 * mechanism.certified_epsilon)
-        case LaplaceRelease():
-            return replace(mechanism, sensitivity=_twice(mechanism.sensitivity))
-        case DiscreteGaussianRelease():
-            return replace(mechanism, sensitivity=2 * mechanism.sensitivity)
+        case LaplaceRelease() | DiscreteGaussianRelease():
+            return replace(mechanism, sensitivity=_twice(mechanism.sensitivity))  # type: ignore[arg-type]  # int stays
         case Zcdp():
             return replace(mechanism, rho=_twice(_twice(mechanism.rho)))
         case Guarantee():
-            growth = math.exp(mechanism.epsilon) if mechanism.epsilon < MAX_EXPONENT else math.inf
+            growth = math.exp(mechanism.epsilon) if mechanism.epsilon < 700 else math.inf  # e^x leaves float64
             failing = mechanism.delta and (1 + growth) * mechanism.delta
             if failing >= 1:
                 return Unprotected(adjacency=mechanism.adjacency)
@@ -424,12 +345,9 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
 
 def _twice(value: float) -> float:
     """Double without leaving the finite numbers: a value that large costs the most there is either way."""
-    return min(2 * value, sys.float_info.max)
+    return min(2 * value, MAX_FLOAT)
 
 
 def _half(value: float) -> float:
     """Halve without becoming 0: a value that small costs the most there is either way."""
     return value / 2 or value
-
-
-MAX_EXPONENT = 700.0  # beyond this e^x leaves float64

@@ -1,7 +1,6 @@
 """Composition by privacy loss distributions: the privacy profile delta(epsilon) of many releases together.
 
-All discretisation is pessimistic, so a profile is an upper bound. This module decides how wide the grid of losses is, and
-how far the rounding of a fast Fourier transform may be trusted.
+All discretisation is pessimistic, so a profile is an upper bound.
 
 **Small deltas.** What a transform rounds adds up over the steps, to far more than a small delta. So losses are *tilted*:
 with K(t) = ln E e^(t L) of all of them together, and L_t of chances e^(t l - K(t)) P(L = l), which composes as L does,
@@ -24,23 +23,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpltm.privacy.accountants import FINE, Resolution
-from dpltm.privacy.privacy_loss import MAX_EXPONENT, TAILS, BoundedRangeLoss, LossDistribution, PrivacyLoss
+from dpltm.privacy.privacy_loss import MAX_EXPONENT, TAILS, BoundedRangeLoss, LossDistribution, Pair, PrivacyLoss
 
 MAX_WIDTH = 50.0  # a grid of losses this wide says nothing any more
 
 ROUNDING = 2e-15
-"""Error of the Fourier transforms in delta, either way, for every composed step. Measured, not proven: at most 7e-17 a
-step for Gaussians, whose composition is known exactly, but 3e-16 at low sampling rates, where nearly all losses are
-one (against transforms in long double). It is added to every delta. The rounding of a step's deltas, 4e-16 (1 +
-|epsilon|), adds up in the same way, and is paid for too: at losses that are large enough for more, connecting deltas
-adds far more."""
+"""Error of the Fourier transforms in delta, either way, for every composed step, added to every delta. Measured, not proven:
+at most 7e-17 a step for Gaussians, but 3e-16 at low sampling rates, where nearly all losses are one (against transforms in
+long double). It pays for the rounding of a step's deltas, 4e-16 (1 + |epsilon|), too: at larger losses connecting adds
+more."""
 
 NEGLIGIBLE = 1e4  # where delta is this many times the rounding, it is not worth tilting
 LEAST_TILT = 2.0**-8  # the least tilt that is tried
 MAX_LOSS = 700.0  # beyond this e^loss leaves float64
 
-DRAW_PARTS, DRAW_TABLE = 4096, 2e5
-"""Parts that the losses of a draw are divided into, and how many parts the epsilons asked for may span."""
+DRAW_PARTS, DRAW_TABLE = 4096, 2e5  # parts of the losses of a draw; parts that the epsilons asked for may span
 
 
 class Losses:
@@ -62,12 +59,11 @@ class Losses:
         self._below = np.append(np.cumsum((chances * np.exp(-np.maximum(losses, -MAX_LOSS)))[::-1])[::-1], 0.0)
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """An upper bound on delta at each of ``epsilons``, in any order; in [0, 1]. Those above ``MAX_LOSS`` leave B out,
-        which only adds."""
+        """An upper bound on delta at each of ``epsilons``, in any order; in [0, 1]."""
         return np.clip(self.computed(epsilons) + self.rounding(epsilons), 0.0, 1.0)
 
     def computed(self, epsilons: np.ndarray) -> np.ndarray:
-        """delta as it comes out, off by ``rounding`` at most."""
+        """delta as it comes out, off by ``rounding`` at most; above ``MAX_LOSS`` without B, which only adds."""
         place = np.clip(np.floor(epsilons / self._width) - self._first + 1, 0, self._count).astype(np.int64)
         growth = np.where(epsilons > MAX_LOSS, 0.0, np.exp(np.minimum(epsilons, MAX_LOSS)))
         return np.asarray(self._above[place] - growth * self._below[place])
@@ -77,8 +73,7 @@ class Losses:
         return self._rounding * np.exp(np.clip(self._log_scale - self._tilt * epsilons, -MAX_LOSS, MAX_LOSS))
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 at ``delta``; infinite if the chance of an infinite loss is that large, or arithmetic
-        resolves no such delta."""
+        """The least epsilon >= 0 at ``delta``; infinite if an infinite loss is that likely, or no such delta is resolved."""
         place = bisect.bisect_left(range(self._count), -delta, key=lambda place: -self._at_loss(place))
         if place == self._count and self._at_loss(place) > delta:
             return math.inf
@@ -133,12 +128,10 @@ class Profile:
 
 
 class _Draw:
-    """delta of a profile with a draw, on a grid of epsilons: the largest over the draw's pairs, certified.
+    """delta of a profile with a draw, on a grid of epsilons: the largest over the draw's pairs (privacy-model.md 5.4)."""
 
-    Beside the pair with losses t and t - e, chances p and 1 - p under P, the rest of the composition, of profile D, gives
-    p D(x - t) + (1 - p) D(x - t + e). D falls in x and p = (1 - e^(t - e)) / (1 - e^-e) falls in t, so for every t in
-    [a, b] that is at most p(a) D(x - b) + (1 - p(a)) D(x - b + e): losses rounded up, chances of the larger too.
-    """
+    # D falls in x and p = (1 - e^(t - e)) / (1 - e^-e) in t: for every t in [a, b], p D(x - t) + (1 - p) D(x - t + e) is at
+    # most p(a) D(x - b) + (1 - p(a)) D(x - b + e)
 
     def __init__(self, profile: Profile, low: float, high: float) -> None:
         span = max(high - low, profile.draw)
@@ -161,11 +154,8 @@ class _Draw:
 def compose(
     losses: Mapping[PrivacyLoss, int], draw: float = 0.0, resolution: Resolution = FINE, delta: float = 1.0
 ) -> Profile | None:
-    """The profile of all ``losses`` together, in any order, adaptively, and of ``draw`` (0: none) before them.
-
-    None where they spread so far (an epsilon of many thousands) that no grid of bearable size resolves them. It is an upper
-    bound everywhere, and tilted where it takes that to be tight at ``delta``.
-    """
+    """The profile of all ``losses`` together, adaptively, and of ``draw`` (0: none) before them: an upper bound,
+    tilted where it takes that to be tight at ``delta``; None where no grid of bearable size resolves them."""
     counts = tuple(sorted(losses.items(), key=repr))
     profile = _compose(counts, draw, resolution)
     if profile is None or not losses or delta >= NEGLIGIBLE * (rounding := _rounding(counts)):
@@ -187,7 +177,7 @@ def _compose(
     width, coarse = _width(dict(counts), resolution)
     if width > MAX_WIDTH:
         return None
-    directions = max((len(loss.pld(width)) for loss, _ in counts), default=0)
+    directions = max((len(_pair(loss, width)) for loss, _ in counts), default=0)
     body = []
     for place, tilt in enumerate(tilts[:directions]):
         parts = [_repeated(loss, count, width, place, tilt) for loss, count in counts]
@@ -208,8 +198,12 @@ def _repeated(loss: PrivacyLoss, count: int, width: float, place: int, tilt: flo
 
 
 @functools.lru_cache(maxsize=32)
+def _pair(loss: PrivacyLoss, width: float) -> Pair:
+    return loss.pld(width)
+
+
 def _single(loss: PrivacyLoss, width: float, place: int) -> LossDistribution:
-    pair = loss.pld(width)
+    pair = _pair(loss, width)
     return pair[min(place, len(pair) - 1)]
 
 
@@ -237,12 +231,9 @@ def _tilt(counts: Counts, place: int, resolution: Resolution, epsilon: float) ->
 
 
 def _width(losses: Mapping[PrivacyLoss, int], resolution: Resolution) -> tuple[float, bool]:
-    """The grid's width, and whether it is wider than it should be.
-
-    Rounding adds some h^2/4 to the variance of each step's loss; it is kept to a fraction of the total variance. These
-    are guesses of size alone: any width gives an upper bound. Of one loss the width is the same for any number of
-    steps, bit for bit, so that its losses are discretised once.
-    """
+    """The grid's width, and whether it is wider than it should be: guesses alone, since any width gives an upper bound."""
+    # rounding adds some h^2/4 to the variance of each step's loss, which is kept to a fraction of the total variance; of one
+    # loss the width is the same for any number of steps, bit for bit, so that its losses are discretised once
     if not losses:
         return 1.0, False
     count = sum(losses.values())

@@ -1,27 +1,24 @@
 """The privacy loss of one release, in the two languages that accountants speak: its PLD and its Renyi divergence.
 
-A mechanism (``mechanisms``) says what was done; a loss here says what one release of it may tell two neighbours apart by.
 Several mechanisms share one: a training step that takes every record and a Gaussian release, a draw by permute-and-flip and
-whatever else is pure epsilon-DP. ``accountant`` turns the one into the other.
+whatever else is pure epsilon-DP. ``accountant`` says which.
 
 **Profiles.** In every direction the loss ln(P / Q) of a Poisson-subsampled Gaussian step falls with x, so that
 delta(epsilon) = P(X <= x) - e^epsilon Q(X <= x) at the last x whose loss reaches epsilon. Each is largest at its x, so what
-rounding moves x by hardly shows: these are off by at most 4e-16 (1 + |epsilon|) from 60 digits (docs/privacy-model.md
-section 5.6).
+rounding moves x by hardly shows (docs/privacy-model.md 5.6).
 
 **Distributions.** For neighbours with distributions P and Q of what is released, the loss is ln(P / Q), distributed as
 under P (Sommer, Meiser, Mohammadi 2019). A distribution here *dominates*: its delta at every epsilon is at least the true
 one, whichever neighbours are compared. So is that of a sum of independent ones at least that of an adaptive composition
-(Zhu, Dong, Wang 2022, Theorem 10). dp-accounting is the oracle of the tests.
+(Zhu, Dong, Wang 2022, Theorem 10).
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -32,8 +29,7 @@ from dpltm.privacy import renyi
 
 Way = Literal["removed", "added", "replaced"]
 
-_OUTSIDE = -float(ndtri(0.5 * math.exp(-50)))
-"""Deviations beyond which a normal number is with a chance of e^-50, either way."""
+_OUTSIDE = -float(ndtri(0.5 * math.exp(-50)))  # deviations that a normal number is beyond with a chance of e^-50
 
 
 @dataclass(frozen=True)
@@ -121,11 +117,8 @@ def _unsampled(losses: np.ndarray, sampling_rate: float) -> np.ndarray:
 
 
 def _apart(losses: np.ndarray, sampling_rate: float, variance: float) -> np.ndarray:
-    """-x / s^2 where the loss of (1-q) N(0) + q N(-1/2) over (1-q) N(0) + q N(1/2) is l.
-
-    With z = -x / (2 s^2), a = e^(1 / (8 s^2)) (1 - q) / q and the common factor left out, e^l is (a + e^z) / (a + e^-z).
-    So a sinh(l / 2) = sinh(z - l / 2), which gives z.
-    """
+    """-x / s^2 where the loss of (1-q) N(0) + q N(-1/2) over (1-q) N(0) + q N(1/2) is l."""
+    # with z = -x / (2 s^2) and a = e^(1 / (8 s^2)) (1 - q) / q, e^l = (a + e^z) / (a + e^-z): a sinh(l/2) = sinh(z - l/2)
     half = np.abs(losses) / 2
     with np.errstate(divide="ignore"):  # sinh(0), and q = 1
         log_sinh = half + np.log(-np.expm1(-2 * half)) - math.log(2)
@@ -136,10 +129,7 @@ def _apart(losses: np.ndarray, sampling_rate: float, variance: float) -> np.ndar
 
 TAILS = 1e-15  # most chance of a sum of like losses that is left out at both ends; ``pld`` adds it to delta
 MAX_EXPONENT = 600.0  # largest tilt times a loss, either way: e^600 is far within float64
-
-LARGEST_ORDER = 64.0
-"""Largest order of Chernoff bounds on these tails, for losses that spread over 1: exponentials stay far within
-float64."""
+LARGEST_ORDER = 64.0  # of Chernoff bounds on these tails, for losses that spread over 1: far within float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +137,7 @@ class LossDistribution:
     """Distribution of the loss in one direction: ``chances`` of ``first``, ``first + 1``, ... times ``width``, below 0
     at most by rounding, and of an infinite loss.
 
-    It may be tilted: then a loss l has a chance of e^(``log_scale`` - ``tilt`` l) times that in ``chances``. Sums of tilted
-    losses are the same sums, and where large losses are likely in ``chances``, what rounds them is small beside them.
+    It may be tilted: then a loss l has a chance of e^(``log_scale`` - ``tilt`` l) times that in ``chances``.
     """
 
     width: float
@@ -179,14 +168,10 @@ class LossDistribution:
         return LossDistribution(self.width, self.first + other.first, chances, infinite, self.tilt, log_scale)
 
     def times(self, count: int) -> LossDistribution:
-        """Distribution of the sum of ``count`` independent losses like this one.
-
-        Its chances are a power in Fourier space, which wraps around: so it takes as many points as hold all but ``TAILS`` of
-        the sum (Koskela et al. 2020).
-        """
+        """Distribution of the sum of ``count`` independent losses like this one (Koskela et al. 2020)."""
         if count == 1:
             return self
-        low, high = _bulk(self.chances, count)
+        low, high = _bulk(self.chances, count)  # a power in Fourier space wraps around: all but ``TAILS`` has to fit
         size = fft.next_fast_len(max(high - low + 1, len(self.chances)), real=True)
         chances = np.roll(fft.irfft(fft.rfft(self.chances, size) ** count, size), -low)[: high - low + 1]
         infinite = -math.expm1(count * math.log1p(-self.infinite)) if self.infinite < 1 else 1.0
@@ -195,8 +180,6 @@ class LossDistribution:
 
 
 Pair = tuple[LossDistribution, ...]  # both directions, or the one that stands for both
-
-
 Curve = Callable[[np.ndarray], np.ndarray]  # an upper bound on delta at each epsilon
 POINTS = 2001  # at which a bound on a profile is asked before it is made convex
 
@@ -204,9 +187,9 @@ POINTS = 2001  # at which a bound on a profile is asked before it is made convex
 def connected(deltas: Curve, width: float, first: int, last: int) -> LossDistribution:
     """A distribution that dominates a profile: its deltas on a grid, connected (Doroshenko et al. 2022, Algorithm 1).
 
-    Between losses of the grid, delta as a function of e^epsilon is the chord, which is above whatever is convex. Where
-    rounding lets deltas rise, or bends them the wrong way, those below are raised, and chances below 0 left out: both only
-    add. The losses of the grid are ``first`` to ``last`` times ``width``, ascending.
+    Between losses of the grid, ``first`` to ``last`` times ``width``, delta as a function of e^epsilon is the chord, which
+    is above whatever is convex. Where rounding lets deltas rise, or bends them the wrong way, those below are raised, and
+    chances below 0 left out: both only add.
     """
     falling = np.maximum.accumulate(deltas(np.arange(first, last + 1) * width)[::-1])[::-1]
     falls = -np.diff(falling)  # d_i - d_i+1
@@ -235,12 +218,9 @@ def _above(left: np.ndarray, middle: np.ndarray, right: np.ndarray) -> bool:
 
 
 def _bulk(chances: np.ndarray, count: int) -> tuple[int, int]:
-    """The first and the last value of the sum of ``count`` draws of 0, 1, ..., but for a chance of ``TAILS``.
-
-    For every t > 0, P(S >= s) <= E[e^(t S)] e^(-t s), and likewise below. The s where that is half of ``TAILS`` is taken for
-    the best of some t: for a normal sum it is about t = sqrt(2 ln(2 / TAILS) / Var S), for one of rare large losses more.
-    What rounding does to such a bound (1e-10 of it) is nothing beside how far it is from the tail itself.
-    """
+    """The first and the last value of the sum of ``count`` draws of 0, 1, ..., but for a chance of ``TAILS``."""
+    # for every t > 0, P(S >= s) <= E[e^(t S)] e^(-t s), and likewise below; the s where that is half of TAILS is taken for
+    # the best of some t: for a normal sum it is about t = sqrt(2 ln(2 / TAILS) / Var S), for one of rare large losses more
     chances, values, left = np.maximum(chances, 0.0), np.arange(len(chances)), math.log(2 / TAILS)
     low, high, total = 0.0, float((len(chances) - 1) * count), float(chances.sum())
     if total == 0:
@@ -284,7 +264,29 @@ class PrivacyLoss(ABC):
 
 
 @dataclass(frozen=True)
-class SampledGaussianLoss(PrivacyLoss):
+class GaussianLoss(PrivacyLoss):
+    """N(1, s^2) against N(0, s^2): the same under either relation."""
+
+    noise_multiplier: float
+
+    @property
+    def span(self) -> float:
+        """Ten deviations and the mean of a whole step's loss, which sampling can only shrink."""
+        return 0.5 / self.noise_multiplier**2 + 10 / self.noise_multiplier
+
+    @property
+    def scale(self) -> float:
+        return 1 / self.noise_multiplier
+
+    def pld(self, width: float) -> Pair:
+        return SampledGaussianLoss(self.noise_multiplier, 1.0, False).pld(width)
+
+    def renyi(self, order: float) -> float:
+        return order / (2 * self.noise_multiplier**2)
+
+
+@dataclass(frozen=True)
+class SampledGaussianLoss(GaussianLoss):
     """A Poisson-subsampled Gaussian step; ``noise_multiplier`` is the noise over the sensitivity of the relation.
 
     Under add/remove the pair is (1-q) N(0) + q N(1) against N(0) (Zhu, Dong, Wang 2022, Theorem 11). Under replace-one
@@ -295,13 +297,8 @@ class SampledGaussianLoss(PrivacyLoss):
     Ganesh, Steinke, Thakurta 2024, mixtures of Gaussians with vector sensitivities).
     """
 
-    noise_multiplier: float
     sampling_rate: float
     replace_one: bool
-
-    @property
-    def span(self) -> float:
-        return _gaussian_span(self.noise_multiplier)
 
     @property
     def reach(self) -> float:
@@ -311,74 +308,37 @@ class SampledGaussianLoss(PrivacyLoss):
 
     @property
     def scale(self) -> float:
-        # The deviation of one step's loss: rounding to a grid of width h adds about h^2/4 to its variance.
         chi_square = math.expm1(min(self.noise_multiplier**-2, 500.0))
         return min(self.sampling_rate * math.sqrt(chi_square), 1 / self.noise_multiplier)
 
     def pld(self, width: float) -> Pair:
-        return _gaussian_pld(self.noise_multiplier, self.sampling_rate, self.replace_one, width)
+        def of(way: Way) -> LossDistribution:
+            profile = GaussianProfile(self.noise_multiplier, self.sampling_rate, way)
+            low, high = profile.range
+            return connected(profile.deltas, width, math.floor(low / width), math.ceil(high / width))
+
+        if self.replace_one:
+            return (of("replaced"),)
+        return (of("removed"), of("added")) if self.sampling_rate < 1 else (of("removed"),)
 
     def renyi(self, order: float) -> float:
         return renyi.sampled_gaussian(self.noise_multiplier, self.sampling_rate, order, replace_one=self.replace_one)
 
 
-@dataclass(frozen=True)
-class GaussianLoss(PrivacyLoss):
-    """N(1, s^2) against N(0, s^2): the same under either relation."""
-
-    noise_multiplier: float
-
-    @property
-    def span(self) -> float:
-        return _gaussian_span(self.noise_multiplier)
-
-    @property
-    def scale(self) -> float:
-        return 1 / self.noise_multiplier
-
-    def pld(self, width: float) -> Pair:
-        return _gaussian_pld(self.noise_multiplier, 1.0, False, width)
-
-    def renyi(self, order: float) -> float:
-        return order / (2 * self.noise_multiplier**2)
-
-
-def _gaussian_span(noise_multiplier: float) -> float:
-    """Ten deviations and the mean of a whole step's loss, which sampling can only shrink."""
-    return 0.5 / noise_multiplier**2 + 10 / noise_multiplier
-
-
-@functools.lru_cache(maxsize=32)
-def _gaussian_pld(noise_multiplier: float, sampling_rate: float, replace_one: bool, width: float) -> Pair:
-    def of(way: Way) -> LossDistribution:
-        profile = GaussianProfile(noise_multiplier, sampling_rate, way)
-        low, high = profile.range
-        return connected(profile.deltas, width, math.floor(low / width), math.ceil(high / width))
-
-    if replace_one:
-        return (of("replaced"),)
-    return (of("removed"), of("added")) if sampling_rate < 1 else (of("removed"),)
-
-
 class SymmetricLoss(PrivacyLoss):
-    """Base of losses between -``most`` and ``most``, but for a negligible part."""
+    """Base of losses between -``most`` and ``most``, but for a negligible part; with one ``profile`` for both directions."""
 
     @property
     @abstractmethod
-    def most(self) -> float:
-        """The largest."""
+    def most(self) -> float: ...
 
     @property
     def span(self) -> float:
         return 2 * self.most
 
-
-class ProfiledLoss(SymmetricLoss):
-    """Base of those with one profile for both directions."""
-
-    @abstractmethod
     def profile(self, x: np.ndarray) -> np.ndarray:
-        """delta(x), of either sign."""
+        """delta(x), of either sign, of those whose distribution is made from it."""
+        raise NotImplementedError
 
     def pld(self, width: float) -> Pair:
         last = math.ceil(self.most / width)
@@ -390,8 +350,7 @@ class BoundedLoss(SymmetricLoss):
     """Base of mechanisms whose losses lie between -epsilon and epsilon, but for a chance of failure."""
 
     epsilon: float
-    scales: ClassVar[float] = 1000.0
-    """Of the grid, in epsilon."""
+    scales: ClassVar[float] = 1000.0  # of the grid, in epsilon
 
     @property
     def most(self) -> float:
@@ -401,17 +360,9 @@ class BoundedLoss(SymmetricLoss):
     def scale(self) -> float:
         return self.epsilon / self.scales
 
-    def _rounded_up(self, width: float, others: int, failing: float = 0.0) -> Pair:
-        """Of an answer that is e^epsilon as likely, one that is as much less, and ``others`` that are as likely."""
-        last, first = (math.ceil(end * self.epsilon / width) for end in (1, -1))
-        chances = np.zeros(last - first + 1)
-        rare = math.exp(-self.epsilon)
-        np.add.at(chances, [last - first, -first, 0], [1.0, others * rare, rare])
-        return (LossDistribution(width, first, chances * (1 - failing) / (1 + (others + 1) * rare), failing),)
-
 
 @dataclass(frozen=True)
-class LaplaceLoss(BoundedLoss, ProfiledLoss):
+class LaplaceLoss(BoundedLoss):
     """Laplace noise whose scale is the sensitivity over ``epsilon``."""
 
     scales = 10.0
@@ -426,45 +377,44 @@ class LaplaceLoss(BoundedLoss, ProfiledLoss):
 
 
 @dataclass(frozen=True)
-class RandomizedResponseLoss(BoundedLoss):
-    """k-ary randomised response, replace-one: the true answer is e^epsilon as likely as any other."""
+class GuaranteeLoss(BoundedLoss):
+    """Anything known to be (epsilon, delta)-DP, and nothing else about it: at worst everything shows with chance delta, and
+    else randomised response of two categories (Kairouz, Oh, Viswanath 2015)."""
 
-    categories: int
+    delta: float = 0.0
+    categories: ClassVar[int] = 2
 
     def pld(self, width: float) -> Pair:
-        return self._rounded_up(width, self.categories - 2)
+        """Of an answer that is e^epsilon as likely, one that is as much less, and all others, which are as likely."""
+        last, first = (math.ceil(end * self.epsilon / width) for end in (1, -1))
+        chances = np.zeros(last - first + 1)
+        rare, others = math.exp(-self.epsilon), self.categories - 2
+        np.add.at(chances, [last - first, -first, 0], [1.0, others * rare, rare])
+        return (LossDistribution(width, first, chances * (1 - self.delta) / (1 + (others + 1) * rare), self.delta),)
 
     def renyi(self, order: float) -> float:
+        """Divergence outside a chance of ``delta``, which the accountant subtracts from the asked delta."""
         return renyi.randomized_response(self.epsilon, self.categories, order)
 
 
 @dataclass(frozen=True)
-class GuaranteeLoss(BoundedLoss):
-    """Anything known to be (epsilon, delta)-DP, and nothing else about it; delta 0 is pure DP."""
+class RandomizedResponseLoss(GuaranteeLoss):
+    """k-ary randomised response, replace-one: the true answer is e^epsilon as likely as any other."""
 
-    delta: float = 0.0
-
-    def pld(self, width: float) -> Pair:
-        """At worst everything shows with chance delta, and else a biased coin (Kairouz, Oh, Viswanath 2015)."""
-        return self._rounded_up(width, 0, self.delta)
-
-    def renyi(self, order: float) -> float:
-        """Divergence outside a chance of ``delta``, which the accountant subtracts from the asked delta."""
-        return renyi.randomized_response(self.epsilon, 2, order)
+    categories: int = field(kw_only=True)  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class BoundedRangeLoss(BoundedLoss, ProfiledLoss):
+class BoundedRangeLoss(BoundedLoss):
     """An epsilon-bounded-range mechanism, such as the exponential mechanism, whose inputs may depend on earlier releases.
 
-    Such a mechanism is dominated by one of the two-outcome pairs with losses t and t - epsilon (Dong, Durfee, Rogers
-    2019). An analyst who picks its candidates after seeing other releases picks t with them, so no single t is safe in
-    an adaptive composition. The pair here dominates all of them at once: its profile is the largest of theirs,
+    It is dominated by one of the two-outcome pairs with losses t and t - epsilon (Dong, Durfee, Rogers 2019). An analyst who
+    picks its candidates after seeing other releases picks t with them, so no single t is safe in an adaptive composition.
+    The pair here dominates all of them at once: its profile is the largest of theirs,
 
         delta(x) = (1 - e^((x - epsilon) / 2))^2 / (1 - e^-epsilon)    for -epsilon <= x <= epsilon,
 
     reached at t = (x + epsilon) / 2; a largest of convex profiles is the profile of some pair (Zhu, Dong, Wang 2022).
-    It lies well below randomised response, the worst case of pure epsilon-DP.
     """
 
     scales = 10.0
@@ -481,18 +431,16 @@ class BoundedRangeLoss(BoundedLoss, ProfiledLoss):
 
 
 @dataclass(frozen=True)
-class DiscreteGaussianLoss(ProfiledLoss):
-    """Discrete Gaussian noise of a deviation on a whole number that moves by at most ``sensitivity``.
-
-    The distribution is log-concave, so the losses of a shift fall along the line, and more of them is lost to a larger one.
-    """
+class DiscreteGaussianLoss(SymmetricLoss):
+    """Discrete Gaussian noise of a deviation on a whole number that moves by at most ``sensitivity``: log-concave, so the
+    losses of a shift fall along the line, and a larger shift loses more."""
 
     deviation: float
     sensitivity: int
 
     @property
     def most(self) -> float:
-        return _gaussian_span(self.deviation / self.sensitivity)
+        return GaussianLoss(self.deviation / self.sensitivity).span
 
     @property
     def scale(self) -> float:
@@ -513,7 +461,7 @@ class DiscreteGaussianLoss(ProfiledLoss):
 
 
 @dataclass(frozen=True)
-class ZcdpLoss(ProfiledLoss):
+class ZcdpLoss(SymmetricLoss):
     """All that is known to be rho-zCDP, together: the profile that Renyi divergences of rho times each order allow."""
 
     rho: float
@@ -528,8 +476,7 @@ class ZcdpLoss(ProfiledLoss):
         return math.sqrt(2 * self.rho)
 
     def profile(self, x: np.ndarray) -> np.ndarray:
-        """The least over orders (Canonne, Kamath, Steinke 2020, Proposition 12), and by it the other way at -x; made convex
-        between the ends of ``x``."""
+        """The least over orders (Canonne, Kamath, Steinke 2020, Proposition 12), and by it at -x the other way; convex."""
 
         def least(x: np.ndarray) -> np.ndarray:
             orders = 1 + np.geomspace(1e-3, 1e5, 800)[:, None]

@@ -1,9 +1,8 @@
 """Private search: several trainings at settings drawn at random, of which the best alone is released (privacy-model.md 5.7).
 
 A *try* draws one of the public settings, trains on the private records, and scores the result by a noisy count: it is a
-mechanism Q with outputs in the order of their scores, ties broken by coins. A search makes K tries and releases the best.
-K is drawn from a logarithmic distribution and kept secret. That is what makes it cheap: whoever sees the winner does not
-know against how many it won (Papernot, Steinke 2022; after Liu, Talwar 2019).
+mechanism Q with outputs in the order of their scores, ties broken by coins. A search makes K tries and releases the best,
+with K drawn from a logarithmic distribution and kept secret (Papernot, Steinke 2022; after Liu, Talwar 2019).
 
 **The bound.** Let f be the generating function of K, F(y) the chance of Q that a try on D comes out at most as good as y,
 and G(y) the same on D'. The winner has the density f'(F) dQ on D and f'(G) dQ' on D'. F and G are the chances of one event,
@@ -17,9 +16,7 @@ linear function sum over k of w_k (r - t_k)+ with w_k > 0. Integrating it over y
     delta(x) of the search  <=  sum over k of  w_k delta_Q(x + ln t_k)
 
 for every x, in either direction: the profile of one try, moved and weighed. (Koskela, Redberg, Wang 2024 price private
-selection by profiles as well. Here f'(F) and f'(G) are bounded together: where a winner counts for most, at F near 1, the
-two are nearest.) ``tests/dpltm/privacy/test_private_search.py`` compares with the true divergence of small mechanisms in
-every order of their outputs.
+selection by profiles as well. Here f'(F) and f'(G) are bounded together: at F near 1 the two are nearest.)
 """
 
 from __future__ import annotations
@@ -46,12 +43,7 @@ def derivative(gamma: float, x: np.ndarray) -> np.ndarray:
 
 
 def search_curve(curve: Curve, reverse: Curve, gamma: float) -> Curve:
-    """An upper bound on delta of a search, in [0, 1] and falling, from that of one try: see the top of this module.
-
-    Args:
-        curve: of a try, on D against D'; valid at every real epsilon.
-        reverse: on D' against D.
-    """
+    """An upper bound on delta of a search, in [0, 1] and falling, from that of one try, on D against D' and in reverse."""
     levels = np.clip(-np.expm1(np.linspace(0.0, math.log(gamma), _LEVELS)) / (1 - gamma), 0.0, 1.0)
     levels[-1] = 1.0
     least = _least(curve, reverse, levels)
@@ -67,10 +59,7 @@ def search_curve(curve: Curve, reverse: Curve, gamma: float) -> Curve:
 
 
 def _least(curve: Curve, reverse: Curve, levels: np.ndarray) -> np.ndarray:
-    """g(u): the least chance on D' of an event of chance u on D.
-
-    For every epsilon, u <= e^epsilon g + one(epsilon) and 1 - g <= e^epsilon (1 - u) + other(epsilon).
-    """
+    """g(u): the least with u <= e^epsilon g + delta(epsilon) and 1 - g <= e^epsilon (1 - u) + reverse delta(epsilon)."""
     epsilons = np.concatenate([[0.0], np.geomspace(1e-6, 50.0, 1500)])
     grown = np.exp(epsilons)
     above = curve(epsilons) + _SLACK
@@ -98,10 +87,9 @@ def _turn(left: tuple[float, float], right: tuple[float, float]) -> float:
 
 Try = tuple[tuple[PrivacyLoss, int], ...]  # losses of one try, and how often each occurs
 
-_NEGLIGIBLE = 1e-15
-"""Largest excess of delta at the last loss on the grid over that at ``_WIDEST``; all of it counts as an infinite loss."""
+_WIDEST, _NEGLIGIBLE = 64.0, 1e-15
+"""Losses that count as infinite; largest excess of delta at the last loss on the grid over that, which does as well."""
 
-_WIDEST = 64.0  # losses beyond this count as infinite
 _ORDERS = 1 + np.geomspace(1e-2, 1e5, 60)  # second orders of the Renyi bound
 
 
@@ -114,7 +102,7 @@ class SearchLoss(SymmetricLoss):
 
     @property
     def scale(self) -> float:
-        """Scale of one try: a search spreads no less."""
+        # that of one try: a search spreads no less
         return max(math.sqrt(sum(count * loss.scale**2 for loss, count in losses)) for losses, _ in self.tries)
 
     def pld(self, width: float) -> Pair:

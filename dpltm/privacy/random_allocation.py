@@ -9,8 +9,7 @@ function of R in expectation:
 A *mean-preserving spread* of R, which moves mass away from where it is and keeps its mean, can only raise both; and sums of
 independent spreads are spreads of the sum. So all that is rounded here is spread: a value between two points of a grid goes
 to both, in the parts that keep its mean, and tails go to 0 and to infinity. What comes out dominates in both directions at
-once, and rounds to second order: in log, a grid of width h adds at most h^2/4 to the variance. (Feldman and Shenfeld 2026
-round to first order, each direction by itself.)
+once, and rounds to second order: in log, a grid of width h adds at most h^2/4 to the variance.
 
 Grids are geometric: e^(h i) + e^(h j) is e^(h i) times what depends on i - j alone. A sum is one of two halves, and the
 grid becomes finer as its relative deviation shrinks.
@@ -27,11 +26,9 @@ import numpy as np
 
 from dpltm.privacy.privacy_loss import GaussianLoss, LossDistribution, Pair
 
-LEAST_NOISE = 0.2
-"""With less noise e^l leaves what is computed with, and a record in one step is priced as one whose step is known."""
+LEAST_NOISE = 0.2  # with less e^l leaves what is computed with, and a record's step counts as known
 
-PARTS, COARSEST, MOST = 100, 0.02, 1e4
-"""Points of a grid to one deviation of the log of what is on it, about; its largest width; and the most points, about."""
+PARTS, COARSEST, MOST = 100, 0.02, 1e4  # grid points to a deviation of the log, about; largest width; most points
 
 _TAIL = 1e-22
 """Most of the mean, and of the chances, that one end of a sum loses to 0 and infinity. Of m terms, each without 1.6e-23 of
@@ -41,9 +38,7 @@ ROUNDING = 2e-14
 """Chance of an infinite loss beside that, for the rounding of places: 2^-52 over h of a mass goes to the wrong one of two
 neighbours, and moves the mean by 2^-52 of it, at each of at most 60 sums."""
 
-_RELATIVE = 1e-11
-"""Relative error of a chance on the grid, a sum of at most 10^5 terms, none below 0. What comes of m of them is off by at
-most m times that, and raised by it."""
+_RELATIVE = 1e-11  # error of a chance, a sum of at most 10^5 terms, none below 0; m times that of m of them
 
 Law = tuple[int, np.ndarray]  # chances under Q of e^(h i), for i from the first; h is the width of a grid
 
@@ -98,11 +93,8 @@ def _sum(noise_multiplier: float, terms: int, finest: float, depth: int = 0) -> 
 
 
 def _of_step(noise_multiplier: float, width: float) -> Law:
-    """W = e^(z / s - 1 / (2 s^2)) of a normal z, within ten deviations of where ln W is under Q, and under P.
-
-    Of each interval of the grid the integral of the two parts is taken; at most a quarter of a deviation wide, eight points
-    of Gauss and Legendre leave 1e-20 of it.
-    """
+    """W = e^(z / s - 1 / (2 s^2)) of a normal z, within ten deviations of where ln W is under Q, and under P."""
+    # intervals are at most a quarter of a deviation wide: eight points of Gauss and Legendre leave 1e-20 of the integral
     shift = 0.5 / noise_multiplier**2
     (nodes, weights) = np.polynomial.legendre.leggauss(8)
     far = math.ceil((shift + 10 / noise_multiplier) / width)
@@ -114,10 +106,7 @@ def _of_step(noise_multiplier: float, width: float) -> Law:
 
 
 def _added(laws: list[Law], width: float) -> Law:
-    """The sum of two independent numbers.
-
-    With the larger at i and the other at i - d, it lies behind i + k for a range of d for each k: a convolution.
-    """
+    """The sum of two: with the larger at i and the other at i - d, it lies behind i + k for a range of d for each k."""
     ends = [(start, start + len(law)) for start, law in laws]
     low, high = (int(np.logaddexp(*(width * end for end in pair)) / width) for pair in zip(*ends, strict=True))
     low, added = low - 2, np.zeros(high - low + 4)

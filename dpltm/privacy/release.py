@@ -1,9 +1,8 @@
 """The door: a value computed from private records is drawn only after the entry that pays for it is on record.
 
-Every verb comes here. It makes a :class:`Release` from its options, which can be priced without a secret; :func:`pay` checks
-it, mints the secret key, keeps that in the checkpoint, enters the entry under the ledger's lock, synced, and only then lets
-the release draw. A :class:`Secret` is the key of an entry on record: all randomness of the release follows from it, and it
-opens the records (``dpltm.records.Split.open``).
+Every verb comes here with a :class:`Release`, which can be priced without a secret; :func:`pay` checks it, mints the secret
+key, keeps that in the checkpoint, enters the entry under the ledger's lock, synced, and only then lets the release draw. All
+randomness follows from the key, and it opens the records (``dpltm.records.Split.open``).
 
 What holds, whenever the process is killed: a value that was drawn has its entry; an entry without a value costs, and is
 found again by its id; no key is ever paid twice, so no two noisy values share one noise.
@@ -36,9 +35,8 @@ BUSY = "`ledger`: others enter their releases all the time; try again when they 
 class Release(Protocol[T_co]):
     """A computation from private records: what it costs, and how it is drawn.
 
-    ``entry`` is a draft without id, complete before anything is drawn; ``lineage`` covers everything that it is made of;
-    ``beside`` are drafts that declare what else is read, entered before it: a test split (excluded), or records that a map
-    was fitted to (public).
+    ``entry`` is a draft, complete before anything is drawn; ``lineage`` covers everything that it is made of; ``beside`` are
+    drafts that declare what else is read, entered before it: a test split (excluded), or public records.
     """
 
     @property
@@ -57,7 +55,7 @@ class Release(Protocol[T_co]):
 
 @dataclass(frozen=True)
 class Once(Generic[T]):
-    """A :class:`Release` of one ``value`` of its secret; an iterator draws on from it, in the process that paid."""
+    """A :class:`Release` of one ``value`` of its secret."""
 
     entry: Entry
     lineage: Lineage
@@ -73,11 +71,8 @@ class Once(Generic[T]):
 
 
 class Values(Iterator[T]):
-    """The values of a release, as they are drawn: in the process that paid, by one thread at a time.
-
-    Guarantees:
-        A process that was forked off draws none: it would add the same noise to what may be another sum by then.
-    """
+    """The values of a release, as they are drawn by one thread at a time, and by the process that paid: one that was forked
+    off would add the same noise to what may be another sum by then."""
 
     def __init__(self, drawn: Iterator[T]) -> None:
         self._drawn = drawn
@@ -96,11 +91,7 @@ class Values(Iterator[T]):
 
 @dataclass(frozen=True)
 class Paid(Generic[T]):
-    """A release that was paid for, with its ``entry`` on record.
-
-    ``lineage`` covers what the values are made of, and the release itself; ``account`` is everything that counts with it;
-    ``values`` are what it yields as it is drawn.
-    """
+    """A release that was paid for, with its ``entry`` on record; ``lineage`` and ``account`` include it."""
 
     release: Release[T]
     entry: Entry
@@ -117,8 +108,7 @@ def price(release: Release[Any], book: Book) -> Account:
         InputError: it cannot be done, or a declaration on record stands against it, or it against one of its own.
         ArtifactError: what it is made of knows more of the ledger than that holds.
     """
-    account = book.account(release.lineage)
-    drafts = (release.entry,)
+    account, drafts = book.account(release.lineage), (release.entry,)
     check_private(account, release.entry.part)
     beside = book.lacking(release.beside)  # which refuses declarations that a release on record stands against
     check_moves(account + drafts + beside)
@@ -148,8 +138,7 @@ def pay(
 
     Guarantees:
         When ``values`` can be drawn from, what is read beside the records is on record, and the key and then the entry are
-        on disk. Two calls never share a key. What a killed process left is found again: without an entry nothing was
-        drawn, and the key is dropped.
+        on disk. Two calls never share a key. Of a killed process that left no entry nothing was drawn: its key is dropped.
     """
     shown = dict(facts or {})
     if checkpoints.latest is not None:
@@ -196,8 +185,10 @@ def _go_on(
             f" the ledger that it was entered in, or {AGAIN}"
         )
     release = plan(book, entered)
-    # one noise with two values would take the noise away; without a snapshot nothing says whose records these are
-    if entered.part.snapshot is None or _as_planned(entered, release.entry) != entered:
+    # the draft, with what the ledger alone decides, is compared: one noise with two values would take the noise away
+    settled = {name: getattr(entered, name) for name in ("id", "home", "sequence", "population", "day", "words")}
+    draft = replace(release.entry, part=replace(release.entry.part, name=entered.part.name), **settled)
+    if entered.part.snapshot is None or draft != entered:  # without a snapshot nothing says whose records these are
         raise InputError(f"checkpoint: an interrupted attempt was begun with other settings or records; {OTHERWISE}")
     ledger.declare_once(*release.beside)  # a test split may be another by now
     if ledger.book.head != book.head:
@@ -210,13 +201,12 @@ def hand_out(ledger: Ledger, entry: Entry, blocks: int, words: str) -> int | Non
     """Hand out the next block of a release's steps, to this caller alone; None where none is left.
 
     Args:
-        entry: of the release, which that ledger has on record.
+        ledger, entry: the release, which that ledger has on record.
         blocks: how many there are; they are handed out in order, from 0.
         words: what a block is, for people.
 
     Guarantees:
-        On return it is on record, synced: no two callers have one block, in whatever processes, whenever they are killed. So
-        no more steps are drawn than the release has paid for.
+        On return it is on record, synced: no two callers have one block, in whatever processes, whenever they are killed.
     """
     for _ in range(ATTEMPTS):
         done = len(handed_out(book := ledger.book, entry))
@@ -232,12 +222,6 @@ def hand_out(ledger: Ledger, entry: Entry, blocks: int, words: str) -> int | Non
 def handed_out(book: Book, entry: Entry) -> tuple[Entry, ...]:
     """Return the blocks of a release's steps that were handed out."""
     return tuple(drawn for drawn in book.entries if drawn.kind == "drawn" and drawn.facts.startswith(f"{entry.id}:"))
-
-
-def _as_planned(entered: Entry, draft: Entry) -> Entry:
-    """Return the draft with what the ledger alone decides, so that the rest can be compared with the entry on record."""
-    settled = {name: getattr(entered, name) for name in ("id", "home", "sequence", "population", "day", "words")}
-    return replace(draft, part=replace(draft.part, name=entered.part.name), **settled)
 
 
 def _begun(release: Release[T], ledger: Ledger, secret: Secret, at: Checkpoint | None) -> Paid[T]:

@@ -17,11 +17,8 @@ from scipy.optimize import minimize_scalar
 Divergence = Callable[[float], float]  # Renyi divergence as a function of the order alpha > 1
 Conversion = Callable[[float, float, float], float]  # epsilon at delta from a divergence, its order and delta
 
-MIN_ORDER, MAX_ORDER = 1 + 1e-4, 1e5
-"""Orders that are tried. Any order gives a valid bound; the best one is refined between these."""
-
-_SLACK = 1e-14
-"""Added to every integrated logarithm: more than its rounding error, so that the divergence is never below the true one."""
+MIN_ORDER, MAX_ORDER = 1 + 1e-4, 1e5  # orders that are tried; any gives a valid bound
+_SLACK = 1e-14  # added to every integrated logarithm: more than its rounding error
 
 
 @functools.lru_cache(maxsize=4096)
@@ -106,8 +103,7 @@ def randomized_response(epsilon: float, categories: int, order: float) -> float:
     return _divergence(float(np.logaddexp(0.0, log_excess)), epsilon, order)
 
 
-_LARGE = 30.0
-"""Exponents above which sums of exponentials are added as logarithms: nothing cancels there, and nothing overflows."""
+_LARGE = 30.0  # exponents above which sums of exponentials are added as logarithms: nothing cancels or overflows
 
 _RELATIVE = 1e-11
 """Relative rounding error of a logarithm without cancellation, at most, for orders from ``MIN_ORDER`` on and epsilon from

@@ -1,8 +1,7 @@
 """Phase 2: draw the winning ticket (DPLTM, Algorithm 1, phase 2; docs/privacy-model.md section 3).
 
 Scores are S_i = A_i (1 - nu C_i) (``product``, DPLTM) or S_i = A_i - lambda C_i (``additive``), with A_i the accuracy
-of ticket i on the private records as a count over a *public* number of records, and C_i its density. A mechanism
-turns scores into one draw; nothing but the winner leaves this module unless the caller asks and pays for it.
+of ticket i on the private records as a count over a *public* number of records, and C_i its density.
 """
 
 from __future__ import annotations
@@ -69,32 +68,23 @@ class SelectionPlan:
             )
 
     def scores(self, correct: np.ndarray) -> np.ndarray:
-        """Scores for the number of records that each candidate gets right, shape ``(candidates,)``, float64.
-
-        DPLTM's sensitivity speaks of accuracies in [0, 1], so counts above the public number saturate there.
-        """
+        """Scores for the number of records that each candidate gets right, shape ``(candidates,)``, float64."""
         fraction = np.asarray(correct, dtype=np.float64) / self.records
-        if self.rule == "paper":
+        if self.rule == "paper":  # whose sensitivity is that of accuracies in [0, 1]
             fraction = np.minimum(fraction, 1.0)
         density = np.asarray(self.densities)
         return fraction * (1 - self.nu * density) if self.score == "product" else fraction - self.lam * density
 
     @property
     def sensitivity(self) -> float:
-        """Delta that the draw is calibrated with.
-
-        Exact: one record moves one count by one, so max_i |1 - nu C_i| / n0 (product) or 1 / n0 (additive), under
-        add/remove and replace-one alike. Paper: |1 - nu| (DPLTM, Lemma 1), which lets an accuracy move from 0 to 1.
-        """
+        """Delta that the draw is calibrated with: exact max_i |1 - nu C_i| / n0 (product) or 1 / n0 (additive), since one
+        record moves one count by one; of the paper |1 - nu| (DPLTM, Lemma 1), as if an accuracy moved from 0 to 1."""
         return abs(1 - self.nu) if self.rule == "paper" else self._slope / self.records
 
     @property
     def certified_epsilon(self) -> float:
-        """The epsilon that holds for the draw, from the true sensitivity over the one that was used.
-
-        With the paper's rule one accuracy may move by 1, so the true sensitivity is max_i |1 - nu C_i|. Where that is
-        above |1 - nu| (nu below 2) the draw costs more than eps1. It is never reported below eps1.
-        """
+        """The epsilon that holds for the draw: with the paper's rule the true sensitivity is max_i |1 - nu C_i|, and where
+        that is above |1 - nu| (nu below 2) it is more than eps1."""
         if self.rule == "exact":
             return self.eps1
         return self.eps1 * max(1.0, self._slope / self.sensitivity)
@@ -105,26 +95,24 @@ class SelectionPlan:
 
     @property
     def resolution(self) -> float:
-        """Difference of two accuracies that makes one candidate twice as likely as another of its density, at the least:
-        what differs less is drawn nearly as equal."""
+        """Difference of two accuracies that makes one candidate twice as likely as another of its density, at the least."""
         return math.log(2) / (self.exponent * self._slope) if self._slope else math.inf
 
     @property
     def exponent(self) -> float:
-        """Factor of a score inside exp: eps1 / (2 Delta), or eps1 / Delta for monotone scores: the additive one under
-        add/remove, since an added record lowers no score (privacy-model.md 3.1)."""
-        monotone = self.score == "additive" and self.adjacency == "add-remove"
+        """Factor of a score inside exp: eps1 / (2 Delta), or eps1 / Delta for monotone scores (privacy-model.md 3.1)."""
+        monotone = self.score == "additive" and self.adjacency == "add-remove"  # an added record lowers no score
         return self.eps1 / (self.sensitivity if monotone else 2 * self.sensitivity)
 
 
 def _weights(scores: np.ndarray, exponent: float) -> np.ndarray:
-    """exp(exponent (S_i - max S)): 1 for the best, down to 0 for those out of reach; nothing overflows."""
+    """exp(exponent (S_i - max S)): 1 for the best, down to 0; nothing overflows."""
     with np.errstate(over="ignore"):
         return np.exp(exponent * (scores - scores.max()))
 
 
 def exponential_probabilities(scores: np.ndarray, exponent: float) -> np.ndarray:
-    """P(i) proportional to exp(exponent S_i), the largest score shifted to 0 so that nothing overflows."""
+    """P(i) proportional to exp(exponent S_i)."""
     weights = _weights(scores, exponent)
     return weights / weights.sum()
 
@@ -137,10 +125,8 @@ def draw_exponential(source: RandomSource, scores: np.ndarray, exponent: float) 
 
 
 def draw_permute_and_flip(source: RandomSource, scores: np.ndarray, exponent: float) -> int:
-    """Position drawn by permute-and-flip (McKenna and Sheldon 2020): in random order, accept with exp(exponent (S_i - max)).
-
-    A best candidate is always accepted, so one pass ends. Its expected score is never below the exponential mechanism's.
-    """
+    """Position drawn by permute-and-flip (McKenna and Sheldon 2020): in random order, accept with exp(exponent (S_i - max)),
+    which is 1 of a best candidate, so one pass ends."""
     order = np.argsort(uniform(source, len(scores)), kind="stable")
     accept = _weights(scores, exponent)
     coins = uniform(source, len(scores))
@@ -148,11 +134,10 @@ def draw_permute_and_flip(source: RandomSource, scores: np.ndarray, exponent: fl
 
 
 def permute_and_flip_probabilities(scores: np.ndarray, exponent: float) -> np.ndarray:
-    """Exact probabilities of permute-and-flip for all candidates.
+    """P(i) = p_i * integral over u in [0, 1] of prod_{j != i} (1 - p_j u) of permute-and-flip, exact.
 
-    P(i) = p_i * integral over u in [0, 1] of prod_{j != i} (1 - p_j u): i comes at position u of the order and every j
-    before it (each with chance u) was refused. The product is a polynomial of degree n - 1 in u, which Gauss and
-    Legendre's rule of n/2 points integrates exactly, with positive terms only, so that no digits cancel.
+    i comes at position u of the order and every j before it (each with chance u) was refused. Gauss and Legendre's rule of
+    n/2 points integrates the polynomial exactly, with positive terms only, so that no digits cancel.
     """
     accept = _weights(scores, exponent)
     nodes, weights = np.polynomial.legendre.leggauss(len(scores) // 2 + 1)
@@ -164,9 +149,7 @@ def permute_and_flip_probabilities(scores: np.ndarray, exponent: float) -> np.nd
 def draw(plan: SelectionPlan, correct: np.ndarray, source: RandomSource) -> int:
     """Position of the winner among the candidates: the one private release of phase 2.
 
-    Args:
-        correct: private counts of right answers, one for each candidate.
-        source: cryptographic, unless a test says otherwise.
+    ``correct`` are private counts of right answers, one for each candidate.
 
     Guarantees:
         ``plan.certified_epsilon``-DP for the winner alone. Scores, counts and probabilities stay private.

@@ -1,7 +1,6 @@
-"""Statements of privacy: a certified figure, the nominal one where a source claims it, and notes.
+"""Statements of privacy: a certified figure, what a source paper would claim for the same releases (nominal), and notes.
 
-*Certified* is what is proven. *Nominal* is what a source paper would claim for the same releases; it is only ever shown
-beside the certified figure. Both are computed from an account alone, so whoever has its entries can recompute them.
+Both figures are computed from an account alone, so whoever has its entries can recompute them.
 """
 
 from __future__ import annotations
@@ -21,14 +20,11 @@ from dpltm.privacy.mechanisms import Adjacency, Mechanism, NoisySgd, Sampling, S
 SEARCH_NOTE = (
     "hyperparameter search, seed picking and early stopping on private scores are not covered unless they are paid for"
 )
-"""Note of every figure that covers releases."""
-
 MIXED_NOTE = (
     "some releases are for add-remove and some for replace-one; the figure is for replace-one, where one for add-remove"
     " counts as two steps"
 )
 SETTLED_NOTE = "the figure holds for releases that were settled beforehand, or by a rule that does not look at answers"
-"""Note of every figure of several releases (docs/privacy-model.md 5.8)."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +50,7 @@ class Nominal:
 
 @dataclass(frozen=True)
 class PrivacyReport:
-    """Figures and notes that are printed about privacy; ``nominal`` is None where no source claims anything of its own.
-
-    ``apart`` has at least this epsilon for populations that are declared to have nobody in common with this one.
-    """
+    """Figures and notes about privacy; no ``nominal`` one where no source claims any; epsilons of populations ``apart``."""
 
     certified: Certified
     nominal: Nominal | None
@@ -84,18 +77,16 @@ def statement(
     """Return both figures, and the notes, of everything that counts.
 
     Args:
-        accountant: of the certified figure; ``clt`` certifies nothing, so that its figure is the nominal one and the
-            certified one is ``pld``'s.
+        accountant: of the certified figure; that of one that certifies nothing is nominal, beside ``pld``'s.
         adjacency: the relation to state where no release fixes one.
     """
     method = certified_by(accountant)
-    certifies = ACCOUNTANTS.find(accountant).certifies
     value = account.epsilon(delta, method)
     mechanisms = [mechanism for entry in account.paid for mechanism in entry.mechanisms]
     certified = Certified(value, delta, method, account.adjacency or adjacency, account.unit, sampling_of(mechanisms))
-    nominal = _nominal(account, delta) if certifies else _approximated(account, delta, accountant)
+    nominal = _nominal(account, delta, accountant)
     sentences = [*entry_notes(account), *notes]
-    if not certifies and nominal is not None:
+    if nominal is not None and method != accountant:
         sentences.append(compare_central_limit(nominal.epsilon, value))
     if len({mechanism.adjacency for mechanism in mechanisms}) > 1:
         sentences.append(MIXED_NOTE)
@@ -114,10 +105,9 @@ def statement(
 
 def of_run(report: PrivacyReport, account: Account) -> PrivacyReport:
     """Return what is stated of a run: no source claims anything of one whose training is not among its entries."""
-    states_it = any(
-        not isinstance(mechanism, (Unprotected, Selection)) for entry in account.paid for mechanism in entry.mechanisms
-    )
-    return report if states_it or not account.paid else replace(report, nominal=None)
+    mechanisms = [mechanism for entry in account.paid for mechanism in entry.mechanisms]
+    untrained = all(isinstance(mechanism, (Unprotected, Selection)) for mechanism in mechanisms)
+    return replace(report, nominal=None) if mechanisms and untrained else report
 
 
 def compare_central_limit(approximate: float, certified: float) -> str:
@@ -135,8 +125,8 @@ def compare_central_limit(approximate: float, certified: float) -> str:
 def as_claimed(mechanism: Mechanism) -> Mechanism:
     """Return a mechanism as its source accounts for it: a claimed bound in place of the true one."""
     match mechanism:
-        case NoisySgd():
-            return replace(mechanism, noise_multiplier=mechanism.nominal_noise_multiplier)
+        case NoisySgd() if mechanism.nominal_sensitivity is not None:
+            return replace(mechanism, noise_multiplier=mechanism.noise_std / mechanism.nominal_sensitivity)
         case Selection():
             return replace(mechanism, certified_epsilon=mechanism.eps1)
     return mechanism
@@ -164,25 +154,18 @@ def claims(account: Account) -> list[str]:
     return list(dict.fromkeys(sources))
 
 
-def _approximated(account: Account, delta: float, accountant: str) -> Nominal:
-    seen = claimed(account)
-    value = max(approximate(seen.mechanisms(piece), delta, accountant) for piece in seen.pieces)
-    sources = [f"{ACCOUNTANTS.find(accountant).source}, an approximation", *claims(account)]
-    return Nominal(value, delta, "; ".join(sources))
-
-
-def _nominal(account: Account, delta: float) -> Nominal | None:
-    """Figure that the papers would claim, or None where they claim nothing of their own.
-
-    DPLTM's Theorem 3 adds eps1 of the selection and eps2 of the training and takes the candidates as given, whatever
-    they were made from. The tanh paper accounts for training with its claimed bound in place of the true one.
-    """
+def _nominal(account: Account, delta: float, accountant: str) -> Nominal | None:
+    """Figure of an approximation, or what the papers would claim; None where they claim nothing of their own."""
+    seen, method = claimed(account), ACCOUNTANTS.find(accountant)
+    if not method.certifies:
+        value = max(approximate(seen.mechanisms(piece), delta, accountant) for piece in seen.pieces)
+        return Nominal(value, delta, "; ".join([f"{method.source}, an approximation", *claims(account)]))
     drawn = [selection for entry in account.paid for selection in entry.of(Selection)]
     unprotected = any(entry.of(Unprotected) for entry in account.paid)
     sources = [*(["DPLTM Theorem 3"] if drawn or unprotected else []), *claims(account)]
     if not sources:
         return None
-    seen = claimed(account)
+    # the theorem adds eps1 and eps2 of the training, and takes candidates as given, whatever they were made from
     rest = replace(seen, entries=tuple(entry for entry in seen.entries if not entry.of(Selection)))
     return Nominal(sum(draw.eps1 for draw in drawn) + rest.epsilon(delta), delta, "; ".join(sources))
 
@@ -202,14 +185,12 @@ def entry_notes(account: Account) -> list[str]:
         part_names = dict.fromkeys(str(entry.part) for entry in account.entries if entry.kind == kind)
         if part_names and paid:
             notes.append(f"nothing is promised for records that were declared {declared}: {', '.join(part_names)}")
-    placed = dict.fromkeys(entry.part.name for entry in paid if entry.part.cut == "place")
     notes += [
         f"parts of {name} are cut by its places, which its published file fixes: the neighbour is that file with one place"
         " empty"
-        for name in placed
+        for name in dict.fromkeys(entry.part.name for entry in paid if entry.part.cut == "place")
     ]
-    messages = sum(entry.kind == "local" and entry.home != account.home for entry in paid)
-    if messages:
+    if any(entry.kind == "local" and entry.home != account.home for entry in paid):
         notes.append("messages under local DP are counted one an owner; whoever sent several adds them up")
     return notes
 

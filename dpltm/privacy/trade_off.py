@@ -1,9 +1,8 @@
 """Trade-off functions: what an attacker who must tell two neighbours apart can do (Dong, Roth, Su 2022).
 
-An attacker with false alarms (type I errors) alpha misses (type II errors) at least f(alpha). f comes from the certified
-profile delta(epsilon): by duality f(alpha) is the largest of 1 - delta - e^epsilon alpha and e^-epsilon (1 - delta - alpha)
-over all epsilon >= 0 (Dong, Roth, Su 2022, Proposition 2.12). Any epsilons give a lower bound on the misses, and delta is an
-upper bound, so the curve promises what it shows.
+An attacker with false alarms (type I errors) alpha misses (type II errors) at least f(alpha): the largest of
+1 - delta - e^epsilon alpha and e^-epsilon (1 - delta - alpha) over all epsilon >= 0 (Proposition 2.12). Any epsilons give a
+lower bound on the misses, and the certified delta is an upper bound, so the curve promises what it shows.
 """
 
 from __future__ import annotations
@@ -57,8 +56,7 @@ def curves(mechanisms: Iterable[Mechanism]) -> Curves:
 def curves_of_account(account: Account) -> Curves:
     """Curves of everything that counts, for any one person; InputError where nothing can be certified."""
     limits = [central_limit_mu(account.mechanisms(piece)) for piece in account.pieces]
-    finite = [mu for mu in limits if mu is not None]
-    return curves_of_profiles(account.profiles(), max(finite, default=0.0) if len(finite) == len(limits) else None)
+    return curves_of_profiles(account.profiles(), None if None in limits else max(filter(None, limits), default=0.0))
 
 
 def curves_of_profiles(certified: Sequence[Profile], mu: float | None = None) -> Curves:
@@ -87,18 +85,12 @@ def sentence(
 ) -> str:
     """The curve at one point in a sentence, with shares from 0 to 1; that of misses is rounded down."""
     if adjacency == "replace-one":
-        return (
-            f"at {100 * false_alarms:g} % false alarms, an attacker who asks which of two {unit}s was used misses at least"
-            f" {_floor(misses):g} % of the cases"
-        )
-    whose, were = (
-        ("one person's record", "record was") if unit == "record" else (f"any record of one {unit}", "records were")
-    )
+        asked, cases = f"which of two {unit}s", "the cases"
+    elif unit == "record":
+        asked, cases = "whether one person's record", "those whose record was"
+    else:
+        asked, cases = f"whether any record of one {unit}", "those whose records were"
     return (
-        f"at {100 * false_alarms:g} % false alarms, an attacker who asks whether {whose} was used misses at"
-        f" least {_floor(misses):g} % of those whose {were}"
+        f"at {100 * false_alarms:g} % false alarms, an attacker who asks {asked} was used misses at least"
+        f" {math.floor(misses * 1000) / 10:g} % of {cases}"
     )
-
-
-def _floor(share: float) -> float:
-    return math.floor(share * 1000) / 10

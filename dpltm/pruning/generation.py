@@ -1,8 +1,7 @@
 """Phase 1: tickets by iterative pruning (DPLTM, Algorithm 1; after Frankle and Carbin 2019).
 
-Each round trains the masked network from theta0, prunes, and rewinds the survivors to theta0. Nothing in this module is
-differentially private, and a ticket made from private records is not either (privacy-model.md 2). The caller declares what
-the masks came from, and the ledger acts on it. Masks that ``prune_once`` makes of a network that was trained under DP are
+Nothing in this module is differentially private, and a ticket made from private records is not either (privacy-model.md 2).
+The caller declares what the masks came from. Those that ``prune_once`` makes of a network trained under DP are
 post-processing.
 """
 
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from dpltm.criteria import CRITERIA, DATA_FREE, Groups, PruningRound, Schedule, Scope
+from dpltm.criteria import CRITERIA, Groups, PruningRound, Schedule, Scope
 from dpltm.errors import InputError, first_line
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.evaluation import accuracy, skill
@@ -46,9 +45,8 @@ def train_plain(
 ) -> None:
     """Run ``steps`` on the mean loss, of SGD or an optimizer in place of its step size; changes ``model`` in place.
 
-    Weights must be masked at the start, and each gradient is masked before it is used, so pruned weights stay exactly zero.
-    Frozen ones stay what they are. ``progress`` is called with the steps done, every 25 and at the end. ``loss`` gives one
-    value a record; None is the cross-entropy of classes.
+    Weights must be masked at the start, and gradients are, so pruned ones stay exactly zero. ``progress`` is called with the
+    steps done, every 25 and at the end. ``loss`` gives one value a record; None is the cross-entropy of classes.
     """
     x, y = records
     parameters = [value for value in model.parameters() if value.requires_grad]
@@ -58,8 +56,7 @@ def train_plain(
     for step in range(steps):
         index = next(batches)
         value = mean(model(x[index]), y[index])
-        for parameter in parameters:
-            parameter.grad = None
+        model.zero_grad()
         value.backward()
         with torch.no_grad():
             for parameter, live in pruned:
@@ -72,8 +69,7 @@ def train_plain(
             lr.step()
         if progress is not None and (step % 25 == 24 or step == steps - 1):
             progress(step + 1)
-    for parameter in parameters:
-        parameter.grad = None
+    model.zero_grad()
 
 
 def shuffled_batches(records: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -88,14 +84,8 @@ class GenerationConfig:
     """Settings of tickets, each of the range that ``GenerateOptions`` gives it; the defaults are DPLTM's.
 
     Attributes:
-        rounds: number of pruning rounds T; with the dense network, T + 1 networks are trained.
-        prune: fraction of live weights dropped per round and layer; the last one repeats. None is DPLTM's choice for
-            its three layers, carried over: 30 % of each layer and 20 % of the output layer.
-        lr: step size of plain SGD.
-        seed: decides theta0, the order of batches and what ``random`` drops, and nothing else.
+        prune: fraction of live weights dropped per round and layer; the last one repeats. None is 0.3, of the output 0.2.
         threads: CPU threads to train with; torch's present choice if None. The last bits of sums depend on it.
-        rewind: theta0 is the dense network after so many steps of its training rather than before the first (Frankle et
-            al. 2020); later rounds train that much less.
         groups: inputs that each column of a table became, which ``inputs`` keeps or drops together.
     """
 
@@ -132,9 +122,8 @@ class Ticket:
 
     Attributes:
         round: 0 is the dense network, r the mask after r prunings.
-        accuracy: fraction right of ``predictor`` on evaluation records, which may be private, so ``repr`` leaves it out.
-        predictor: parameters at the end of the round's training, pruned ones zero; it is what selection scores. None if
-            nothing was trained.
+        accuracy: of ``predictor`` on evaluation records, which may be private, so ``repr`` leaves it out.
+        predictor: parameters at the end of the round's training, which selection scores; None if nothing was trained.
     """
 
     round: int
@@ -146,10 +135,6 @@ class Ticket:
 def dense_mask(spec: Network) -> Mask:
     """Return the mask under which everything lives."""
     return spec.mask({name: torch.ones(shape, dtype=torch.bool) for name, shape in spec.shapes().items()})
-
-
-Evaluation = tuple[Inputs, Tensor] | tuple[Inputs, Tensor, str]
-"""Records that rounds are measured on, their labels, and in place of accuracy a metric as ``skill`` has it."""
 
 
 def _drawing(batches: Iterator[Tensor], seed: int, step: int) -> Iterator[Tensor]:
@@ -183,7 +168,7 @@ def generate(
     x: Inputs,
     y: Tensor,
     config: GenerationConfig,
-    evaluation: Evaluation | None = None,
+    evaluation: tuple[Inputs, Tensor] | tuple[Inputs, Tensor, str] | None = None,
     progress: Callable[[int, str], None] | None = None,
     checkpoints: Checkpoints = NOT_KEPT,
     beside: Mapping[str, Any] | None = None,
@@ -191,14 +176,9 @@ def generate(
     """Run Algorithm 1, phase 1: ``config.rounds + 1`` tickets with nested masks and the same theta0.
 
     Args:
-        x: scaled features, ``(n, features)`` float32.
-        y: labels, ``(n,)`` int64.
+        evaluation: records that rounds are measured on, their labels, and in place of accuracy a metric as of ``skill``.
         progress: told the steps done, and the round.
-        checkpoints: keep the rounds that are done; a round that was interrupted begins again.
-        beside: what else the state of a checkpoint holds.
-
-    Raises:
-        InputError: a batch larger than the data, or a schedule that empties a layer; before any training.
+        checkpoints: keep the rounds that are done, ``beside`` other state; a round that was interrupted begins again.
 
     Guarantees:
         The same ``spec``, data, config, number of threads and kind of machine give the same bits. None about privacy.
@@ -236,9 +216,7 @@ def generate(
             if tickets:
                 last, live = tickets[-1], schedule[len(tickets)]
                 put(model, last.predictor or {})
-                groups = config.groups
-                step = PruningRound(model, initial, last.mask, live, config.scope, x[:1], config.seed, groups)
-                mask = _next_mask(config.criterion, step)
+                mask = _next_mask(config, model, initial, last.mask, live, x[:1])
                 put(model, theta0)
                 mask.apply(model)
             elif config.rewind:
@@ -261,8 +239,8 @@ def _checkpoint(theta0: Mapping[str, Tensor], tickets: list[Ticket], beside: Map
     tensors = {f"theta0/{name}": value.numpy() for name, value in theta0.items()}
     for ticket in tickets:
         tensors |= {f"masks/{ticket.round}/{name}": pack(value) for name, value in ticket.mask.items()}
-        weights = ticket.predictor or {}
-        tensors |= {f"predictors/{ticket.round}/{name}": value.numpy() for name, value in weights.items()}
+        trained = (ticket.predictor or {}).items()
+        tensors |= {f"predictors/{ticket.round}/{name}": value.numpy() for name, value in trained}
     scores = [ticket.accuracy for ticket in tickets]
     return Checkpoint(f"round {len(tickets)}", {"scores": scores, **beside}, tensors)
 
@@ -285,30 +263,15 @@ def _resumed(latest: Checkpoint, like: Mapping[str, Tensor], dense: Mask) -> tup
 
 def without_data(spec: Network, config: GenerationConfig) -> Tickets:
     """Tickets whose masks and theta0 depend on no data at all; nothing is trained, so none has a predictor."""
-    check_without_data(config)
     model = build(spec, config.seed)
     return _pruned_in_turn(spec, weights_of(model), model, config, predictors=False)
-
-
-def check_without_data(config: GenerationConfig) -> None:
-    """Raise InputError for settings that need a training."""
-    if config.criterion not in DATA_FREE:
-        raise InputError(
-            f"`criterion`: {config.criterion} looks at {CRITERIA[config.criterion].looks_at}; without data take"
-            f" {', '.join(DATA_FREE)}"
-        )
-    if config.rewind:
-        raise InputError("`rewind`: needs a training to rewind into, and data-free tickets have none; leave it out")
 
 
 def prune_once(
     spec: Network, theta0: Mapping[str, Tensor], trained: Mapping[str, Tensor], config: GenerationConfig
 ) -> Tickets:
-    """Tickets from one trained network: every round drops the smallest of the same weights.
-
-    They are post-processing of ``trained``; predictors are those weights under each mask. Of the criteria, ``magnitude`` and
-    ``structured`` apply.
-    """
+    """Tickets from one trained network, by post-processing: every round drops the smallest of the same weights, and
+    predictors are those weights under each mask. Of the criteria, ``magnitude`` and ``structured`` apply."""
     check_trained(trained)
     model = build(spec)
     put(model, trained)
@@ -323,36 +286,31 @@ def _pruned_in_turn(
     example = torch.zeros(1, spec.features)
     for number, live in enumerate(make_schedule(spec, config)):
         if number:
-            step = PruningRound(model, theta0, mask, live, config.scope, example, config.seed, config.groups)
-            mask = _next_mask(config.criterion, step)
+            mask = _next_mask(config, model, theta0, mask, live, example)
             mask.apply(model)
         tickets.append(Ticket(number, mask, None, weights_of(model) if predictors else None))
     return Tickets(spec, dict(theta0), tuple(tickets))
 
 
-def _next_mask(criterion: str, step: PruningRound) -> Mask:
+def _next_mask(
+    config: GenerationConfig, model: nn.Module, initial: Mapping[str, Tensor], before: Mask, live: Mapping[str, int],
+    example: Tensor,
+) -> Mask:  # fmt: skip
     """Return the mask of a criterion; InputError unless it is nested, with as many live weights as the schedule says."""
-    mask = CRITERIA[criterion].next_mask(step)
-    wanted = sum(step.live.values())
-    nested = isinstance(mask, Mask) and mask.nested_in(step.mask)
-    if not nested or sum(int(mask[name].sum()) for name in step.live) != wanted:
-        raise InputError(f"`criterion`: {criterion}: gives no mask of {wanted:,} weights within the one before")
+    step = PruningRound(model, initial, before, live, config.scope, example, config.seed, config.groups)
+    mask = CRITERIA[config.criterion].next_mask(step)
+    wanted = sum(live.values())
+    nested = isinstance(mask, Mask) and mask.nested_in(before)
+    if not nested or sum(int(mask[name].sum()) for name in live) != wanted:
+        raise InputError(f"`criterion`: {config.criterion}: gives no mask of {wanted:,} weights within the one before")
     return mask
 
 
-TRIED = 2
-"""Rounds of a trial: from the dense mask, and from one that it gave."""
-
-
 def try_criterion(spec: Network, config: GenerationConfig) -> None:
-    """Refuse a criterion that made-up weights show to be wrong, before anything is spent: as a filter is tried.
-
-    Raises:
-        InputError: a mask of another number of live weights than the schedule says, or not nested in the one before; or
-            the criterion fails.
-    """
+    """Raise InputError for a criterion that made-up weights show to be wrong, before anything is spent: it fails, or gives a
+    mask of another number of live weights than the schedule says, or not nested in the one before."""
     model = build(spec, config.seed)
-    tried = replace(config, rounds=min(config.rounds, TRIED))
+    tried = replace(config, rounds=min(config.rounds, 2))  # from the dense mask, and from one that it gave
     try:
         with seeded(0):
             for value in model.parameters():
@@ -365,11 +323,8 @@ def try_criterion(spec: Network, config: GenerationConfig) -> None:
 
 
 def make_schedule(spec: Network, config: GenerationConfig) -> Schedule:
-    """Live weights of every prunable parameter after 0, 1, ..., ``config.rounds`` rounds, whatever the data.
-
-    With global scope, and with units dropped whole, the numbers of a round count in sum. Raises InputError for rates out of
-    range, a round that would empty a layer, or what the criterion cannot do.
-    """
+    """Live weights of every prunable parameter after 0, 1, ..., ``config.rounds`` rounds, whatever the data; InputError for
+    rates out of range, a round that would empty a layer, or what the criterion cannot do."""
     rates = pruning_rates(spec, config)
     sizes = tuple(math.prod(spec.shapes()[name]) for name in rates)
     schedule = tuple(

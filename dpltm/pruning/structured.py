@@ -1,8 +1,7 @@
 """Structured pruning: whole units (neurons, channels) are dropped, the least important first.
 
-``networks.compaction`` makes a smaller dense network of what is left, and training then costs less. Importance is the group
-magnitude of Fang et al. (2023, "DepGraph"), as in torch-pruning: a unit is judged by its incoming and outgoing weights
-together. Behind a GroupNorm a unit is a whole group of channels, so that what the others are scaled by stays as it was.
+Importance is the group magnitude of Fang et al. (2023, "DepGraph"), as in torch-pruning: a unit is judged by its incoming
+and outgoing weights together. Behind a GroupNorm a unit is a whole group of channels, so that others are scaled as before.
 """
 
 from __future__ import annotations
@@ -25,27 +24,16 @@ from dpltm.networks.masks import Mask
 
 
 def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mask:
-    """The next mask of iterative pruning by units.
+    """The next mask of iterative pruning by units, with ``live`` weights beside biases and those of a layer ``project``.
 
     The importance of a unit is the L2 norm of its live weights, incoming and outgoing, over the mean of those norms in its
-    layer, all as ``mask`` and ``model`` have them at the call. NaN counts as larger than everything; neither NaN nor
-    infinity is part of a mean. Equal ones go in the order of layers, then of units. Before them go weights that lead
-    to no output, and the unit that the round before removed in part.
-
-    Args:
-        model: the trained network; its pruned weights count as zero, whatever they hold.
-        live: how many weights are to stay. Neither biases nor weights of a layer ``project`` count (see
-            ``dpltm.networks.kind``); they are never pruned.
-        example: one batch of any records of the right shape; only shape and dtype matter.
+    layer. NaN counts as larger than everything; neither NaN nor infinity is part of a mean. Equal ones go in the order of
+    layers, then of units. Before them go weights that lead to no output, and the unit that the round before removed in part.
 
     Guarantees:
         The mask is nested in ``mask``, with its biases; exactly ``live`` weights are live in it; at most one unit more
         than in ``mask`` is removed in part, by its smallest weights (equal ones in the order of their position); every
         layer keeps a unit that is used, and no weight is left without a live coordinate.
-
-    Raises:
-        InputError: ``live`` is fewer than stay when every layer keeps one unit; a mask in which an output no longer
-            depends on any input; tied weights; a network that cannot be traced.
     """
     mask.check_fits(model)
     state = _Live(Units(model, example, mask.prunable), mask)
@@ -74,15 +62,8 @@ def by_units(step: PruningRound) -> Mask:
 
 
 def check_network(spec: Network, schedule: Schedule) -> None:
-    """Raise InputError for a network of other units, or if a round asks for fewer weights than one unit a layer has."""
-    model = build(spec)
-    if any(isinstance(module, (nn.RNNBase, nn.Embedding)) for module in model.modules()):
-        raise InputError(
-            f"`criterion`: structured drops units of fully connected layers and of convolutions, and most weights of"
-            f" {spec.text} are in other layers; take magnitude, or inputs"
-        )
-    units = Units(model, torch.zeros(1, spec.features), spec.prunable)
-    fewest = units.fewest_live()
+    """Raise InputError if a round asks for fewer weights than one unit a layer, and what belongs to none, have."""
+    fewest = Units(build(spec), torch.zeros(1, spec.features), spec.prunable).fewest_live()
     for number, live in enumerate(schedule):
         if sum(live.values()) < fewest:
             raise InputError(
@@ -129,10 +110,7 @@ class Units:
         self.weights = (keys % self.size).split(torch.bincount(keys // self.size, minlength=len(layers)).tolist())
 
     def fewest_live(self) -> int:
-        """Fewest weights that can stay when every layer keeps one unit; those of a layer ``project`` do not count.
-
-        From the dense mask, ``prune_units`` reaches every number from this one on, in one round or in many.
-        """
+        """Fewest weights that can stay when every layer keeps one unit; ``prune_units`` reaches all numbers from it on."""
         alive = torch.ones(self.size, dtype=torch.bool)
         layers = self.layers.tolist()
         for weights, layer, before in zip(self.weights, layers, [None, *layers], strict=False):
@@ -156,17 +134,16 @@ class _Live:
         self.units = units
         self.alive = units.flat({name: value.cpu() for name, value in mask.items()})
         self.total = int(self.alive.sum())
-        self.incoming = self._per_unit(units.maker[self.alive])
-        self.outgoing = self._per_unit(units.feeder[self.alive])
+        self.incoming = self.per_unit(units.maker[self.alive])
+        self.outgoing = self.per_unit(units.feeder[self.alive])
 
-    def _per_unit(self, owners: Tensor) -> Tensor:
+    def per_unit(self, owners: Tensor) -> Tensor:
         return torch.bincount(owners[owners >= 0], minlength=len(self.units.weights))
 
     def mask(self, like: Mask) -> Mask:
         """Return the mask, with what it does not cover as it is in ``like``."""
-        return like.replaced(
-            {name: value.to(like[name].device) for name, value in self.units.named(self.alive).items()}
-        )
+        named = self.units.named(self.alive).items()
+        return like.replaced({name: value.to(like[name].device) for name, value in named})
 
     def without(self, weights: Tensor, sizes: Tensor, live: int) -> _Live:
         """Remove weights, then all that lead to no output any more, until ``live`` are left; each lot smallest first."""
@@ -177,8 +154,8 @@ class _Live:
             gone = gone[sizes[gone].argsort(stable=True)][: remaining.total - live]
             remaining.alive[gone] = False
             remaining.total -= len(gone)
-            remaining.incoming = remaining.incoming - self._per_unit(self.units.maker[gone])
-            remaining.outgoing = remaining.outgoing - self._per_unit(self.units.feeder[gone])
+            remaining.incoming = remaining.incoming - self.per_unit(self.units.maker[gone])
+            remaining.outgoing = remaining.outgoing - self.per_unit(self.units.feeder[gone])
             useless = ((remaining.outgoing == 0) & (remaining.incoming > 0)).nonzero().squeeze(1).tolist()
             if remaining.total == live or not useless:
                 return remaining
@@ -188,26 +165,13 @@ class _Live:
         """True if every weight has a live coordinate; its unit is used, once what leads to no output is gone."""
         return all(bool(value.any()) for value in self.units.named(self.alive).values())
 
-    def removed_in_part(self) -> Tensor:
-        """Mask ``(units,)`` of the unit on which all weights lie that died though no unit that they touch is removed.
-
-        At most one unit, unless the mask is not of ``prune_units``, or all of them lie between two units: then either
-        could have been removed in part, and the mask is the same.
-        """
-        left = torch.cat([self.incoming + self.outgoing > 0, torch.tensor([True])])  # the last for -1, which is nobody
-        maker, feeder = self.units.maker, self.units.feeder
-        single = ~self.alive & left[maker] & left[feeder] & ((maker >= 0) | (feeder >= 0))
-        touching = self._per_unit(maker[single]) + self._per_unit(feeder[single])
-        return (touching > 0) & (touching == int(single.sum()))
-
 
 def _prunable(name: str) -> bool:
     return not name.startswith(f"{PROJECTION}.")
 
 
 def _order(state: _Live, sizes: Tensor) -> list[int]:
-    """Units in the order in which they go: by the L2 norm of their live weights, over the mean of the finite ones of those
-    left in their layer; those that have gone are left out."""
+    """Units that are left, in the order in which they go."""
     units = state.units
     if not units.weights:
         return []
@@ -221,18 +185,18 @@ def _order(state: _Live, sizes: Tensor) -> list[int]:
         norms[here] /= mean or 1.0
     order = norms.argsort(stable=True)
     order = order[left[order]]
-    part = state.removed_in_part()[order]
+    # first the unit that was removed in part, on which all weights lie that died though no unit that they touch is removed:
+    # at most one, unless all lie between two; then either could have been, and the mask is the same
+    there = torch.cat([left, torch.tensor([True])])  # the last for -1, which is nobody
+    maker, feeder = units.maker, units.feeder
+    single = ~state.alive & there[maker] & there[feeder] & ((maker >= 0) | (feeder >= 0))
+    touching = state.per_unit(maker[single]) + state.per_unit(feeder[single])
+    part = ((touching > 0) & (touching == int(single.sum())))[order]
     return [*order[part].tolist(), *order[~part].tolist()]
 
 
-# Units: torch-pruning's dependency graph says what goes with one.
-
-_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
-"""Layers that make and use units."""
-
+_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)  # layers that make and use units
 _BY_CHANNEL = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
-"""Normalisation of each channel by itself."""
-
 NORMS = (*_BY_CHANNEL, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 
 
@@ -252,14 +216,7 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class UnitGroup:
-    """The units of one layer, at least two, with all that goes with them.
-
-    Behind a GroupNorm a unit is a whole group of channels: the statistics of the others are what they were without it.
-
-    Attributes:
-        incoming: the weight of that layer.
-        outgoing: weights of the layers that use them, at the inputs that the units feed.
-    """
+    """The units of one layer, at least two: its weight ``incoming``, and those of the layers that use them, ``outgoing``."""
 
     layer: str
     count: int
@@ -269,11 +226,11 @@ class UnitGroup:
 
 def unit_groups(model: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
     """Every layer of at least two units that nothing but Linear layers and convolutions takes in, through normalisation of
-    channels or of groups of them.
+    channels or of groups of them, by torch-pruning's dependency graph. Raises whatever ends the trace of a network.
 
     Left out are units that cannot be removed by themselves: outputs of the network, units that are added to those of
     another layer or go into their own, those that are normalised together with others, and those next to a grouped
-    convolution or to another kind of layer with parameters. Raises whatever ends the trace of a network.
+    convolution or to another kind of layer with parameters.
     """
     import torch_pruning as tp
 
@@ -300,8 +257,7 @@ def unit_groups(model: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
 
 
 def _numbers(group: Any, count: int) -> Tensor | None:
-    """``(count,)``: the unit that each output of a layer belongs to, from 0; None where a normalisation joins them with
-    those of another layer, or all channels at each place."""
+    """``(count,)``: the unit of each output of a layer, from 0; None where a normalisation joins all, or other layers'."""
     # parts that go together, and the outputs that each has
     joined, outputs = [torch.arange(count)], [torch.arange(count)]
     for item in group.items[1:]:
@@ -327,10 +283,7 @@ def _numbers(group: Any, count: int) -> Tensor | None:
 
 
 def _uses(group: Any, names: Mapping[int, str], maker: nn.Module, numbers: Tensor) -> list[Coordinates]:
-    """Uses of the units of a group of torch-pruning's; none if something else goes with them.
-
-    Behind a flattened convolution an output feeds many inputs.
-    """
+    """Uses of the units of a group of torch-pruning's; none if something else goes with them."""
     import torch_pruning as tp
 
     uses = []

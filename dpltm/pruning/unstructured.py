@@ -1,14 +1,9 @@
 """Weights one by one: how many live after each round, which score highest, and the criteria that score them.
 
-- *Schedule*: fixed by rates alone, whatever the data, since a selection relies on densities that no record can move
-  (docs/privacy-model.md section 3.1).
-- *Magnitude*: weights of smallest absolute value are dropped first (Han et al. 2015; Frankle and Carbin 2019). Or, of a
-  first layer, the inputs whose weights are smallest together (of a table, the words whose vectors are): an input that is
-  dropped whole costs no noise at all.
-- *Random*: the control that every other criterion is measured against.
-- *SynFlow* (Tanaka, Kunin, Yamins, Ganguli 2020): weights that little of the network's flow goes through are dropped first.
-  It looks at no data: the flow is what a network of absolute weights makes of an input of ones. A table is a linear layer of
-  as many inputs as it has rows; for ones at all of them it gives the sum of its rows, at every position.
+The schedule is fixed by rates alone, whatever the data, since a selection relies on densities that no record can move
+(docs/privacy-model.md section 3.1). SynFlow (Tanaka, Kunin, Yamins, Ganguli 2020) looks at no data: the flow is what a
+network of absolute weights makes of an input of ones. A table is a linear layer of as many inputs as it has rows; for ones
+at all of them it gives the sum of its rows, at every position.
 """
 
 from __future__ import annotations
@@ -24,7 +19,11 @@ from dpltm.errors import InputError
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.masks import Mask
 from dpltm.records.dataset import Dataset
-from dpltm.records.schema import Column, Schema
+from dpltm.records.schema import Schema
+
+STEPS = 10  # of a round, each by fresh scores; in one, whole layers would go (the paper's layer collapse)
+
+UNIFORM = 1 / 12  # variance of a number that is uniform between its bounds; an empty cell is taken to vary as much
 
 
 def layer_rates(rates: tuple[float, ...], layers: int) -> tuple[float, ...]:
@@ -56,14 +55,9 @@ def live_schedule(sizes: tuple[int, ...], rates: tuple[float, ...], rounds: int)
 
 
 def keep_topk(scores: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope = "layer") -> Mask:
-    """Mask of the live weights of highest score, nested in ``mask``.
-
-    Equal scores are dropped in the order of their position; NaN counts as the highest.
-
-    Args:
-        live: how many weights of each prunable parameter are to stay, from 1 to as many as live now; others are ignored.
-        scope: ``layer`` keeps these numbers in each layer; ``global`` keeps their sum, wherever in the network the scores
-            are highest, but at least one weight of every layer, so that none is cut off.
+    """Mask of the live weights of highest score, nested in ``mask``. Equal scores are dropped in the order of their
+    position; NaN counts as the highest. So many weights of each parameter in ``live`` stay, or with ``scope`` global their
+    sum, but at least one of every layer, so that none is cut off.
     """
     flat = {name: scores[name].detach().flatten() for name in live}
     alive = {name: mask[name].flatten() for name in live}
@@ -106,33 +100,23 @@ def at_random(step: PruningRound) -> Mask:
 
 
 def by_trained_inputs(step: PruningRound) -> Mask:
-    """The next mask of ``inputs``: the first layer is judged by its inputs, and the others by their weights.
-
-    Inputs are the columns of a layer's weights, but the rows of a table. An input counts as much as the L2 norm of its live
-    weights. They go from the least on, one after another, so that at most one is dropped in part. Inputs of a group go
-    together: a column of a table lives or dies whole, but for the one that the number of live weights may leave in part. It
-    counts as much as what it adds to the next layer varies, if all that the schema allows is equally likely.
+    """The next mask of ``inputs``: the first layer loses inputs, columns of its weights or rows of a table, by the norm of
+    what lives, and at most one in part. Inputs of a group, a column of a table, go together: it counts as much as what it
+    adds to the next layer varies, if all that the schema allows is equally likely. Other layers lose their smallest weights.
     """
     first = next(iter(step.live))
     weights = step.trained[first].detach()
     inputs = 0 if isinstance(step.model.get_submodule(first.rpartition(".")[0]), nn.Embedding) else 1
     norms = (weights * step.mask[first]).double().transpose(0, inputs).flatten(1).norm(dim=1)
     if sum(map(len, step.groups)) == len(norms):  # else its inputs are no columns: it reads steps, or channels
-        columns = norms.square().split([len(variances) for variances in step.groups])
-        pairs = zip(columns, step.groups, strict=True)
-        sums = [
-            (squares * squares.new_tensor(variances)).sum().sqrt().expand(len(squares)) for squares, variances in pairs
-        ]
+        groups = zip(norms.square().split([*map(len, step.groups)]), step.groups, strict=True)
+        sums = [(squares * squares.new_tensor(group)).sum().sqrt().expand(len(squares)) for squares, group in groups]
         norms = torch.cat(sums)
     shape = [1] * weights.ndim
     shape[inputs] = -1
     scores = {name: step.trained[name].detach().abs() for name in step.live}
     scores[first] = norms.view(shape).expand_as(weights)
     return keep_topk(scores, step.mask, step.live, step.scope)
-
-
-STEPS = 10
-"""A round is pruned in so many steps, each by fresh scores; in one, whole layers would go (the paper's layer collapse)."""
 
 
 def synflow_scores(model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, example: Tensor) -> dict[str, Tensor]:
@@ -202,31 +186,19 @@ def check_network(spec: Network, _schedule: Schedule) -> None:
             raise InputError(f"`criterion`: no flow of {spec.text} goes through {name}; {instead}")
 
 
-UNIFORM = 1 / 12
-"""Variance of a number that is uniform between its bounds; that a cell is empty is taken to vary as much."""
-
-
 def input_groups(dataset: Dataset) -> Groups:
-    """Inputs that each column became, by their variances if everything that the schema allows is equally likely; none
-    without a schema, or behind a map, which mixes columns."""
-    columns = () if dataset.feature_map is not None else dataset.schema.columns
-    return tuple((_variance(column),) * column.features for column in columns if column.features)
-
-
-def _variance(column: Column) -> float:
-    """Variance of each of its features; of one category in m, 1/m (1 - 1/m)."""
-    if column.kind in ("number", "date"):
-        return UNIFORM
-    chance = 1 / (column.features + column.other)
-    return chance * (1 - chance)
+    """Inputs that each column became, by their variances if all that the schema allows is equally likely; none without a
+    schema, or behind a map, which mixes columns."""
+    groups = []
+    for column in () if dataset.feature_map is not None else dataset.schema.columns:
+        chance = 1 / max(column.features + column.other, 1)  # of one category
+        variance = UNIFORM if column.kind in ("number", "date") else chance * (1 - chance)
+        groups += [(variance,) * column.features] if column.features else []
+    return tuple(groups)
 
 
 def columns_read(schema: Schema, mask: Mask, feature_map: object | None) -> list[str] | None:
-    """Columns that a network has a live weight for; None where that is not known, and all behind a feature map.
-
-    Guarantees:
-        What the network answers depends on no other column: the weights of their features are zero.
-    """
+    """Columns that a network has a live weight for, on which alone its answers depend; None where that is not known."""
     first = next((value for value in mask.values() if value.ndim >= 2), None)
     if not schema.columns or feature_map is not None or first is None or first.shape[1:] != (schema.features,):
         return None

@@ -2,16 +2,16 @@
 
 Let s_t be the filtered sum of step t, and a_0 = 1, a_1, ..., a_{b-1} the strategy: the b bands of the lower-triangular
 Toeplitz matrix C. What is private is u_t = s_t + a_1 s_{t-1} + ... + a_{b-1} s_{t-b+1}, released with independent noise.
-What training uses is that times C^-1, whose noise partly cancels in the sum over steps, which is where SGD ends up.
+What training uses is that times C^-1, whose noise partly cancels in the sum over steps.
 
 **What is released.** With r_t the answer to step t, as the optimizer gets it, and w_t = r_t - s_t its noise:
 
     r_t = M(s_t - a_1 w_{t-1} - ... - a_{b-1} w_{t-b+1}),     M the Gaussian mechanism of standard deviation std.    (1)
 
 Put w_{t-i} = r_{t-i} - s_{t-i} into it: M gets u_t less a_1 r_{t-1} + ... + a_{b-1} r_{t-b+1}, which was released before. So
-r_t is a function of u_t + std X_t and of earlier answers, whatever M rounds to, and whatever is rounded behind it (the mean
-of a step is float32: r_t is *that* number, and w_t holds its rounding). The grid's proof (``gaussian_mechanism``) speaks of
-any value that M gets. The noise w is what must be kept, b - 1 vectors; with the answers, it tells the sums.
+r_t is a function of u_t + std X_t and of earlier answers, whatever M rounds to (``gaussian_mechanism``'s proof speaks of any
+value), and whatever is rounded behind it (the mean of a step is float32: r_t is *that* number, and w_t holds its rounding).
+The noise w is what must be kept, b - 1 vectors; with the answers, it tells the sums.
 
 **Price.** A record is in one of b parts by a public hash of itself, and step t samples part t mod b alone: each of its
 records by a coin of chance q (cyclic Poisson sampling). Fix all other coins. Let record r be in part j, and let D lack it.
@@ -19,11 +19,10 @@ Its participation at step s = j + k b adds v, |v| <= bound, to s_s, and so a_i v
 steps s to s + b - 1 and in no other, since C has b bands and r waits b steps. v depends on answers before s alone. Given
 these, take from each value of the block what it would be without r, a function of the answers: what is left is N(0, std^2 I)
 without r, and (1 - q) N(0, std^2 I) + q N(v (x) a, std^2 I) with it, |v (x) a| <= bound |a|. That is the pair of one sampled
-Gaussian step of sensitivity bound |a|. Blocks compose adaptively, ceil(T / b) of them at most; fewer if training ends
-early. The law of the other coins does not depend on r, so joint convexity gives the same for their mixture. This is Theorem
-5 of the paper, there for parts of one size; parts by hash make it hold for add/remove, since nobody else changes part.
-A record that is replaced may change its part: then blocks overlap, and only the bound without sampling is proven
-(``privacy.mechanisms.over_two_steps``).
+Gaussian step of sensitivity bound |a|. Blocks compose adaptively, ceil(T / b) of them at most. The law of the other coins
+does not depend on r, so joint convexity gives the same for their mixture. This is Theorem 5 of the paper, there for parts of
+one size; parts by hash make it hold for add/remove, since nobody else changes part. A replaced record may: then blocks
+overlap, and only the bound without sampling is proven (``privacy.mechanisms.over_two_steps``).
 
 **Arithmetic.** (1) is computed in float64. Between neighbours its rounding differs in the steps of a block alone, in each
 by at most 2^-52 (b + 2) (|s| + |a|_1 |w|). A coordinate of w is at most 16 std |C^-1|_1, since noise is cut off at 16 std.
@@ -44,9 +43,7 @@ from dpltm.errors import InputError
 
 MOST = 64  # bands, at most: each is a vector of float64 in memory and in checkpoints
 SLACK = 2.0**-11  # part of the sensitivity that is left for rounding
-
-_GRID = 2.0**20
-"""Coefficients are whole multiples of its inverse, so that last bits of a processor do not make another strategy."""
+_GRID = 2.0**20  # coefficients are whole multiples of its inverse, whatever the last bits of a processor
 
 
 def norm(strategy: tuple[float, ...]) -> float:
@@ -63,10 +60,8 @@ def check_noise(strategy: tuple[float, ...], steps: int, noise_multiplier: float
 
 
 def noise_of_sums(strategy: tuple[float, ...], steps: int) -> np.ndarray:
-    """Expected squares of the noise in sums of the first 1, ..., ``steps`` answers, ``(steps,)``, for std 1.
-
-    They are those of the rows of A C^-1, A the matrix of prefix sums.
-    """
+    """Expected squares of the noise in sums of the first 1, ..., ``steps`` answers, ``(steps,)`` for std 1: of the rows
+    of A C^-1, A the matrix of prefix sums."""
     return np.cumsum(_series(np.convolve(strategy, (1.0, -1.0)), np.eye(1, steps)[0]) ** 2)
 
 
@@ -104,12 +99,7 @@ def _series(denominator: ArrayLike, values: np.ndarray) -> np.ndarray:
 
 
 class BandedNoise:
-    """The noise in the last answers, as many as there are bands but one: secret, as the keys of noise are.
-
-    Args:
-        strategy: a_0 = 1, a_1, ...; at least two.
-        like: a sum, ``(live,)`` float64.
-    """
+    """The noise in the last answers, as many as there are bands but one, for sums ``like`` this: secret, as keys are."""
 
     def __init__(self, strategy: tuple[float, ...], like: Tensor) -> None:
         self._strategy = strategy

@@ -26,13 +26,9 @@ Those others are computed again with 256 further bits of U and of V: to 320 bits
 half, to 600. That is wrong at most where t is within 2^-130 of a half, or where U or 1 - U is below 2^-100. So in total
 variation
 
-    TV(what is released, M(S)) <= 2^-98 per coordinate,                                                            (3)
+    TV(what is released, M(S)) <= 2^-98 per coordinate.                                                            (3)
 
-and delta grows by at most (1 + e^epsilon) 2^-98 per coordinate and step. At epsilon 10, a million coordinates and 10^9 steps
-add less than 10^-10 together; the printed figures leave that out.
-
-**Assumptions of (3)**: the bytes are uniform and independent, which no efficient observer can tell from those of a
-cryptographic generator; and errors of 2^-40 where PyTorch and NumPy promise about 2^-50.
+What that adds to delta, and what is assumed, is in docs/privacy-model.md 4.4.
 """
 
 from __future__ import annotations
@@ -56,21 +52,16 @@ if TYPE_CHECKING:
 GRID_BITS = 10  # a standard deviation is at least 2^10 grid steps, and less than 2^11
 AT_ONCE = 2**16  # coordinates that get their noise at a time, so that what is computed with stays in a cache
 
-MOST_THREADS, WORTH_A_THREAD = 8, 4
-"""Threads that are kept busy by bits that come one block after the other, and blocks that are worth starting one more."""
-
-SEED = 32
-"""Bytes from which further bits of a block come, if any are wanted; drawn anyway, so that how many bytes are drawn depends
-on no record."""
+MOST_THREADS, WORTH_A_THREAD = 8, 4  # threads that bits, one block after the other, keep busy; blocks worth one more
+SEED = 32  # bytes that further bits of a block come from; drawn in any case, so that no record decides how many
 
 LARGE = 2.0**27  # values from so many steps on are split into whole steps and a rest; noise never reaches 2^14 of them
 
-OPEN = 2.0**-22
-"""Distance to a half, and of a uniform number to 0 or 1, within which float64 arithmetic is not trusted."""
+OPEN = 2.0**-22  # distance to a half, and of a uniform number to 0 or 1, within which float64 is not trusted
 
 _MORE, _PRECISIONS, _CLEAR = 256, (320, 600), 2.0**-80
-"""Further bits of a uniform number; bits of the arithmetic with it; how far from a half the first of these are enough. They
-are more than U has, or mpmath 1.3 takes the logarithm of 1/4 and a little for that of 1."""
+"""Further bits of a uniform number; bits of arithmetic, more than U has (or mpmath 1.3 takes the logarithm of 1/4 and a
+little for that of 1); how far from a half the first of these are enough."""
 
 
 def grid_step(noise_std: float) -> float:
@@ -89,9 +80,8 @@ def gaussian_mechanism(
         divisor: public; where given, what is released is divided by it, and rounded to float32.
 
     Guarantees:
-        The Gaussian mechanism with this noise for these values as they stand, to (3). How many bytes are drawn
-        depends on n alone. The same bytes and values give the same result wherever (2) holds, on any number of threads.
-        Where the source fails, nothing more is drawn, and its exception is raised.
+        The Gaussian mechanism with this noise for these values as they stand, to (3). How many bytes are drawn depends on n
+        alone. The same bytes and values give the same result wherever (2) holds, on any number of threads.
     """
     import torch  # as in ``box_muller``
 

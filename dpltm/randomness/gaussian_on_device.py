@@ -11,11 +11,8 @@ get the source's own bytes, which are there sooner.
 
 **Fused.** ``torch.compile`` makes one kernel of two double rounds, and one of Box-Muller, rounding and the test for
 doubt, without fast mathematics; what is wrong, or cannot be compiled, is left uncompiled. Products and sums may be
-contracted: that rounds less often, so (2) holds for every way in which a kernel computes t. Whatever the test for doubt
-sees, a real t that it lets pass rounds to ``nearest``.
-
-**Time.** Doubtful coordinates, each with chance 2^-20, go to the processor together, and cost some 50 microseconds each.
-The time tells how many of these there are; running time is not protected.
+contracted: that rounds less often, so (2) holds for every way in which a kernel computes t. Doubtful coordinates, each with
+chance 2^-20, go to the processor together; running time, which tells how many there are, is not protected.
 """
 
 from __future__ import annotations
@@ -32,11 +29,8 @@ from torch import Tensor
 from dpltm.randomness.gaussian_mechanism import AT_ONCE, LARGE, OPEN, SEED, exactly, further_bits, grid_step
 from dpltm.randomness.noise import RandomSource, uniform_of
 
-STRETCHED, PIECE = 2**20, 2**24
-"""Coordinates from which on bits are made on the device, and as many get theirs at a time."""
-
+STRETCHED, PIECE = 2**20, 2**24  # coordinates from which on the device makes bits, and as many get theirs at a time
 KEY = 32  # bytes of a key of ChaCha20
-
 _CONSTANT = b"expand 32-byte k"
 _QUARTERS = tuple(
     tuple(4 * row + (column + row * diagonal) % 4 for row in range(4)) for diagonal in (0, 1) for column in range(4)

@@ -1,15 +1,14 @@
 """Randomness for privacy: where the bits come from, and what is made of them.
 
-Draws that privacy rests on (who is sampled, the noise, the winner) come from a cryptographic generator. Tests inject a
-seeded source; ``fast`` noise uses a statistical generator keyed by the system's.
-
-An interrupted training must not draw *other* noise for a step that it has paid for once: two noisy sums of one step would be
-two releases. So its coins and its noise come from a generator of which everything ahead is decided by one key of 256 bits,
-and the key goes into its checkpoint (``dpltm.privacy.checkpoint`` says what that means).
+Draws that privacy rests on (who is sampled, the noise, the winner) come from a cryptographic generator; ``fast`` noise from
+a statistical one, keyed by the system's. An interrupted training must not draw *other* noise for a step that it has paid
+for: two noisy sums of one step would be two releases. So one key of 256 bits, which goes into its checkpoint
+(``dpltm.privacy.checkpoint``), decides all its coins and noise ahead.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import math
@@ -51,12 +50,7 @@ SHORT = 2**12
 
 
 class OneProcess:
-    """A source with a state, which stays in the process and the object that it began in.
-
-    Guarantees:
-        A forked process gets no bytes: they would be those of its parent. Nothing copies or pickles it: a copy would give
-        the same bytes once more. Work goes on elsewhere by the state.
-    """
+    """A source with a state: a forked process, a copy and a pickle get no bytes, which would be the same once more."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -102,24 +96,19 @@ def drawn_so_far(like: Tensor | None = None) -> list[object]:
     (None: of the processor), and the common ones of NumPy and of Python. What is drawn there goes by place."""
     import torch  # as in ``box_muller``
 
-    states = [
-        torch.get_rng_state(),
-        *([torch.cuda.get_rng_state(like.device)] if like is not None and like.is_cuda else []),
-    ]
+    on_device = [torch.cuda.get_rng_state(like.device)] if like is not None and like.is_cuda else []
     common: Any = np.random.get_state(legacy=False)
     words = [value.tobytes() if isinstance(value, np.ndarray) else value for value in common["state"].values()]
-    return [*(state.numpy().tobytes() for state in states), words, random.getstate()]
+    return [*(state.numpy().tobytes() for state in (torch.get_rng_state(), *on_device)), words, random.getstate()]
 
 
-MIN_EPSILON = 1e-6
-"""Least epsilon of one noisy count: noise of a million records; the grid of uniform draws, 2^-52, is far finer."""
+MIN_EPSILON = 1e-6  # least of one noisy count: noise of a million records; the grid of uniform draws is far finer
 
 
 def two_sided_geometric(source: RandomSource, epsilon: float) -> int:
-    """One whole number k with probability proportional to e^(-epsilon |k|): the noise of a count, epsilon-DP.
+    """One whole number k with probability proportional to e^(-epsilon |k|): epsilon-DP for a count that changes by one.
 
-    The difference of two geometric draws (Ghosh, Roughgarden, Sundararajan 2009), for a count that changes by at most one
-    between neighbours. A guarantee of real arithmetic: chances below about 2^-52 are not met.
+    The difference of two geometric draws (Ghosh, Roughgarden, Sundararajan 2009); chances below about 2^-52 are not met.
     """
     if not epsilon >= MIN_EPSILON:
         raise InputError(f"Expected epsilon={epsilon} >= {MIN_EPSILON:g}")
@@ -148,7 +137,7 @@ def uniform(source: RandomSource, count: int) -> np.ndarray:
 
 
 def uniform_of(data: bytes | bytearray | memoryview, out: np.ndarray | None = None) -> np.ndarray:
-    """The values of :func:`uniform` that these bytes are, 8 a value: j is the upper 52 bits of a word."""
+    """The values of :func:`uniform` that these bytes are: j is the upper 52 bits of a word."""
     words = np.frombuffer(data, dtype=np.uint64)
     values = np.empty(len(words)) if out is None else out
     words = np.right_shift(words, np.uint64(12), out=values.view(np.uint64))
@@ -164,10 +153,10 @@ def gaussian(source: RandomSource, count: int) -> np.ndarray:
 
 
 def box_muller(pairs: np.ndarray, scale: float, out: np.ndarray | None = None) -> np.ndarray:
-    """Normal values of standard deviation ``scale`` (Box and Muller 1958), ``(2 half,)`` float64.
+    """scale sqrt(-2 ln u) cos(2 pi v), then sin (Box and Muller 1958), ``(2 half,)``, for ``pairs`` of uniform u and v.
 
-    They are scale sqrt(-2 ln u) times cos(2 pi v), then times sin(2 pi v), for ``pairs`` of uniform u and v, ``(2, half)``
-    float64, which are overwritten. With t = tan(pi v), cosine and sine are (1 - t^2) / (1 + t^2) and 2 t / (1 + t^2).
+    ``pairs``, ``(2, half)`` float64, are overwritten. With t = tan(pi v), cosine and sine are (1 - t^2) / (1 + t^2) and
+    2 t / (1 + t^2).
     """
     radius, tangent = pairs
     _log_and_tan(radius, tangent)
@@ -186,13 +175,12 @@ def box_muller(pairs: np.ndarray, scale: float, out: np.ndarray | None = None) -
 
 
 def _log_and_tan(first: np.ndarray, second: np.ndarray) -> None:
-    """Put ln of ``first`` and tan of pi times ``second`` in their places, by the library that has them vectorised: NumPy
-    for AVX-512 on Linux, at a quarter of the time of torch."""
+    """Put ln of ``first`` and tan of pi times ``second`` in their places, by the library that has them vectorised."""
     import torch  # not before it is wanted
 
     second *= math.pi
     if sys.platform == "linux" and torch.backends.cpu.get_cpu_capability() == "AVX512":
-        np.log(first, out=first)
+        np.log(first, out=first)  # in a quarter of the time of torch
         np.tan(second, out=second)
     else:
         torch.from_numpy(first).log_()
@@ -201,13 +189,11 @@ def _log_and_tan(first: np.ndarray, second: np.ndarray) -> None:
 
 KEY = 32
 
-AES, SHAKE, SFC = "aes-256-ctr", "shake-256", "sfc64"
-"""Names of generators: the first two of ``KeyedSource``, the last of ``FastSource``."""
-
+AES, SHAKE, SFC = "aes-256-ctr", "shake-256", "sfc64"  # the first two are of ``KeyedSource``
 _AT_ONCE = 2**30  # bytes in one call of OpenSSL, which counts them with 31 bits
 
 _VECTOR = (bytes(range(32)), bytes(0x11 * digit for digit in range(16)), "8ea2b7ca516745bfeafc49904b496089")
-"""FIPS 197, appendix C.3: a key, a block, and its encryption by AES-256."""
+"""A key, a block, and its encryption by AES-256 (FIPS 197, appendix C.3)."""
 
 
 def fresh_key() -> bytes:
@@ -234,9 +220,8 @@ def source_of(state: str) -> ResumableSource:
 class KeyedSource(OneProcess):
     """AES-256 in counter mode under a key that every call replaces (fast key erasure; Bernstein 2017).
 
-    A call stretches the key to 32 bytes more than were asked for. The first 32 are the next key; the rest is returned, and
-    the old key is gone. Where OpenSSL's AES cannot be reached, SHAKE-256 stretches it, at a tenth of the speed.
-    The key is fresh, and the generator the first at hand, unless given.
+    A call stretches the key to 32 bytes more than were asked for. The first 32 are the next key; the rest is returned. Where
+    OpenSSL's AES cannot be reached, SHAKE-256 stretches it, at a tenth of the speed.
 
     Guarantees:
         The same key gives the same bytes to the same calls. Its state tells all bytes ahead, and none of those before.
@@ -266,48 +251,38 @@ ResumableSource = FastSource | KeyedSource
 
 @cache
 def _aes() -> Callable[[bytes, int], bytearray] | None:
-    """The AES of the OpenSSL that Python itself was built with; None where it is out of reach, or wrong."""
+    """AES-256 in counter mode, of the OpenSSL that Python itself was built with; None where it is out of reach, or wrong."""
+    pointer, text, number, typed = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.CFUNCTYPE
     try:
         import _ssl
 
-        aes = _Aes(ctypes.CDLL(getattr(_ssl, "__file__", None)))
-        key, block, expected = _VECTOR
-        right = aes.stream(key, 16, block).hex() == expected
-    except (ImportError, OSError, AttributeError, MemoryError):
+        library = ctypes.CDLL(getattr(_ssl, "__file__", None))
+        new, cipher = (typed(pointer)((name, library)) for name in ("EVP_CIPHER_CTX_new", "EVP_aes_256_ctr"))
+        free = typed(None, pointer)(("EVP_CIPHER_CTX_free", library))
+        begin = typed(number, pointer, pointer, pointer, text, text)(("EVP_EncryptInit_ex", library))
+        update = typed(number, pointer, pointer, ctypes.POINTER(number), pointer, number)
+        encrypt = update(("EVP_EncryptUpdate", library))
+    except (ImportError, OSError, AttributeError):
         return None
-    return aes.stream if right else None
 
-
-class _Aes:
-    """AES-256 in counter mode, by functions of OpenSSL 1.1 and later."""
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
-        self._new, self._free = library.EVP_CIPHER_CTX_new, library.EVP_CIPHER_CTX_free
-        self._cipher, self._begin = library.EVP_aes_256_ctr, library.EVP_EncryptInit_ex
-        self._encrypt = library.EVP_EncryptUpdate
-        self._new.argtypes, self._new.restype = [], pointer
-        self._free.argtypes, self._free.restype = [pointer], None
-        self._cipher.argtypes, self._cipher.restype = [], pointer
-        self._begin.argtypes, self._begin.restype = [pointer, pointer, pointer, text, text], number
-        self._encrypt.argtypes = [pointer, pointer, ctypes.POINTER(number), pointer, number]
-        self._encrypt.restype = number
-
-    def stream(self, key: bytes, count: int, block: bytes = bytes(16)) -> bytearray:
-        """``count`` bytes of key stream; the counter begins at ``block``, whatever key it is: none is used twice."""
-        stream = bytearray(count)
-        done = ctypes.c_int()
-        context = self._new()
+    def stream(key: bytes, count: int, block: bytes = bytes(16)) -> bytearray:
+        """``count`` bytes of key stream; the counter begins at ``block``: no key is used twice."""
+        data, done, context = bytearray(count), number(), new()
         if not context:
             raise MemoryError
         try:
-            if self._begin(context, self._cipher(), None, key, block) != 1:
+            if begin(context, cipher(), None, key, block) != 1:
                 raise MemoryError
-            place = ctypes.addressof((ctypes.c_char * count).from_buffer(stream))
+            place = ctypes.addressof((ctypes.c_char * count).from_buffer(data))
             for start in range(0, count, _AT_ONCE):  # zeros, in place
                 part = place + start
-                if self._encrypt(context, part, ctypes.byref(done), part, min(_AT_ONCE, count - start)) != 1:
+                if encrypt(context, part, ctypes.byref(done), part, min(_AT_ONCE, count - start)) != 1:
                     raise MemoryError
         finally:
-            self._free(context)  # which wipes the key
-        return stream
+            free(context)  # which wipes the key
+        return data
+
+    key, block, expected = _VECTOR
+    with contextlib.suppress(MemoryError):
+        return stream if stream(key, 16, block).hex() == expected else None
+    return None

@@ -1,9 +1,8 @@
 """Poisson sampling: every record enters a step on its own coin, and a chunk of it on another; and random allocation.
 
-**Sums in float32, and why no record moves them by more than its bound.** Rounding a float32 sum of a whole batch lets one
-record move it by many times its bound (Casacuberta et al. 2022). So a batch is split into chunks, by an independent coin of
-every sampled record: a neighbour's extra record r is then in one chunk, and all others are sums of the same numbers in the
-same order, added up in float64.
+**Sums in float32, and why no record moves them by more than its bound** (docs/privacy-model.md 4.4). A batch is split into
+chunks, by an independent coin of every sampled record: a neighbour's extra record r is then in one chunk, and all others are
+sums of the same numbers in the same order, added up in float64.
 
 That chunk is computed once with r and once without. In a sum of m products every term takes part in at most m roundings, and
 in two before: of its factor, and of the factor times its output gradient. So with s_b the contribution of record b,
@@ -11,9 +10,9 @@ in two before: of its factor, and of the factor times its output gradient. So wi
 
     |computed - exact| <= gamma sum_b |s_b| <= gamma m C,    gamma = (m + 2) u / (1 - (m + 2) u)    (Higham 2002, (3.4)),
 
-whatever the order of summation. Between neighbours this happens twice: the sum moves by at most C (1 + 2 gamma m), which is
-0.12 % more at m = ``LIMIT``. ``ROUNDING`` is its inverse: contributions are scaled by it, and C holds as it stands.
-A chunk that turns out larger is summed in float64, and scaled all the same: the scale may not depend on the records.
+whatever the order. Between neighbours this happens twice: the sum moves by at most C (1 + 2 gamma m). ``ROUNDING`` is the
+inverse at m = ``LIMIT``: contributions are scaled by it, and C holds. A larger chunk is summed in float64, and scaled all
+the same: the scale may not depend on the records.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ ROUNDING = 1 / (1 + 2 * _GAMMA * LIMIT)  # scale of contributions
 
 HIGHEST = 2.0**60
 """Factors, and linear layers' output gradients times these, are cut off here: above, products of float32 numbers could
-overflow. In float64 sums as well, since another record may decide which of them one is in. Only a record whose gradient is
-far below 1 gets there, under a filter that normalises, and cutting off makes its contribution smaller."""
+overflow. In float64 sums as well, since another record may decide which of them one is in."""
 
 
 def scale_of(bound: float) -> float:
@@ -75,7 +73,7 @@ def poisson_sample(source: RandomSource, records: int, sampling_rate: float) -> 
     """Indices of the records that enter one step, int64 ``(m,)``, m ~ Binomial(n, q), in increasing order; maybe none.
 
     Args:
-        source: where the coins come from; secret, since amplification by sampling rests on nobody knowing them.
+        source: of the coins, which are secret.
         records: number of records n at hand; private under add/remove, so only the result may depend on it.
         sampling_rate: q in (0, 1].
 
@@ -107,11 +105,10 @@ def allocate(source: RandomSource, records: int, steps: int, participations: int
 def in_chunks(source: RandomSource, index: np.ndarray, chunks: int) -> tuple[np.ndarray, list[int]]:
     """The records of a step chunk by chunk: the index in another order, and how many records each chunk has.
 
-    The number of chunks is public; one takes no coins.
+    The number of ``chunks`` is public; one takes no coins.
 
     Guarantees:
-        Every record's chunk is a coin of its own: a neighbour's extra record is in one chunk, and in the same distribution
-        the others hold what they held.
+        Every record's chunk is a coin of its own: a neighbour's extra record is in one chunk, and changes no other.
     """
     if chunks == 1:
         return index, [len(index)]
@@ -120,10 +117,7 @@ def in_chunks(source: RandomSource, index: np.ndarray, chunks: int) -> tuple[np.
 
 
 def record_keys(source: RandomSource, records: int) -> np.ndarray:
-    """A key for each of the records at hand, ``(records,)`` int64: what a network draws for it in a step follows from it.
-
-    Guarantees:
-        Keys are independent and uniform, as far as a key stream of 256 bits of ``source`` is; each is of its place alone.
-    """
+    """A key for each of the records at hand, ``(records,)`` int64, by its place: independent and uniform, as far as a key
+    stream of 256 bits of ``source`` is. What a network draws for it in a step follows from it."""
     stream = KeyedSource(bytes(source.random_bytes(KEY))).random_bytes(8 * records)
     return np.frombuffer(stream, dtype=np.int64)

@@ -1,8 +1,6 @@
-"""Second moments of norm-bounded rows, released once with Gaussian noise, and the damped Newton steps that they are for.
+"""Second moments of norm-bounded rows, released once with Gaussian noise: damped Newton steps divide by them.
 
-A single layer on features, trained by cross-entropy, has a curvature that no step changes much: it is at most half the
-second moments of its inputs (Boehning 1992). So they are released once, and every later step divides by them. Directions
-in which inputs vary much are then walked no faster than the curvature allows, and the others as fast as the noise does.
+The curvature of a single layer on features, trained by cross-entropy, is at most half of these (Boehning 1992).
 """
 
 from __future__ import annotations
@@ -17,16 +15,13 @@ from torch import Tensor
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
 from dpltm.randomness.noise import RandomSource
 
-SENSITIVITY = 1.0
-"""L2 sensitivity of the sum of svec(u u^T) over rows u of norm at most 1, add/remove. Replace-one doubles it."""
+SENSITIVITY = 1.0  # L2, of the sum of svec(u u^T) over rows u of norm at most 1, add/remove; replace-one doubles it
 
 BITS = 16  # rows are cut to multiples of 2^-16, so that every sum over records is one of whole numbers, and exact
 ROWS = 4096  # records at a time: products of 32 bits, so many of them, are exact in float64 (2^44 of 2^53)
 
 MAX_NOISE = 2.0**16
-
-LOW = 48
-"""Bits of a whole number that take part in the rounding of its noise: grid steps are below 2^41 up to ``MAX_NOISE``."""
+LOW = 48  # bits that take part in the rounding of the noise: grid steps are below 2^41 up to ``MAX_NOISE``
 
 
 def release_second_moments(batches: Iterable[Tensor], features: int, noise_std: float, noise: RandomSource) -> Tensor:
@@ -43,9 +38,7 @@ def release_second_moments(batches: Iterable[Tensor], features: int, noise_std: 
         Sensitivity: norm(svec(u u^T)) = norm(u)^2 <= 1. A longer row is divided by its norm first. That the norm is at
         most 1 is checked on the whole numbers 2^16 u, whose squares add up without rounding. A row that fails the check,
         as those that are not finite do, adds nothing. So whatever the values, a record added or removed moves the sum
-        by at most 1, and one replaced by at most 2 (docs/privacy-model.md 4.7).
-
-        Floating point: sums are sums of whole numbers, exact in any order. ``gaussian_mechanism`` adds the noise.
+        by at most 1, and one replaced by at most 2 (docs/privacy-model.md 4.7). Their sums are exact in any order.
     """
     second = torch.zeros(features, features, dtype=torch.int64)
     for batch in batches:
@@ -58,16 +51,13 @@ def release_second_moments(batches: Iterable[Tensor], features: int, noise_std: 
 
 def whole_rows(rows: Tensor) -> Tensor:
     """Rows ``(n, features)`` over their norm where that is above 1, times 2^16, cut towards zero: whole numbers in
-    float64, of norm at most 2^16; zeros if unusable.
-
-    The bounds rest on the check of the norm: squares of whole numbers up to 2^16 add up exactly, and a larger one fails it.
-    """
+    float64, of norm at most 2^16; zeros if unusable."""
     wide = rows.to(torch.float64)
     largest = wide.abs().amax(dim=1, keepdim=True).clamp(min=1.0)  # so that no square overflows
     wide = wide / largest
     wide = wide / wide.square().sum(dim=1, keepdim=True).sqrt().clamp(min=1 / largest)
     integers = (wide * ((1 - 2.0**-30) * 2.0**BITS)).trunc()
-    usable = integers.square().sum(dim=1) <= 4.0**BITS
+    usable = integers.square().sum(dim=1) <= 4.0**BITS  # exact for numbers up to 2^16, and a larger one fails
     return integers.where(usable[:, None], torch.zeros_like(integers))
 
 
@@ -82,12 +72,8 @@ def noisy_symmetric(second: Tensor, noise_std: float, noise: RandomSource) -> Te
 
 
 def noisy_whole(integers: Tensor, std: float, source: RandomSource) -> Tensor:
-    """``whole / 2^32`` with noise of this ``std``, float64 of the same shape.
-
-    float64 does not hold a whole number of 64 bits. What is above 2^``LOW`` is put aside: a multiple of every grid step up
-    to ``MAX_NOISE``, it has no part in the rounding.
-    """
-    high = integers >> LOW << LOW
+    """``integers / 2^32`` with noise of this ``std``, float64 of the same shape."""
+    high = integers >> LOW << LOW  # a multiple of every grid step up to ``MAX_NOISE``: it has no part in the rounding
     low = (integers - high).to(torch.float64)
     noisy = torch.from_numpy(gaussian_mechanism(low.reshape(-1).numpy(), std * 4.0**BITS, source)).view_as(low)
     return (high.to(torch.float64) + noisy) / 4.0**BITS

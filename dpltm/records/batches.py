@@ -100,13 +100,9 @@ class Records:
     def batches(
         self, index: np.ndarray, rows: int, chunks: Sequence[int] | None = None, keys: np.ndarray | None = None
     ) -> Iterator[Batch]:
-        """Yield the records at ``index``, at most ``rows`` at a time; none for no index.
+        """Yield the records at ``index``, at most ``rows`` at a time; none for no index. A chunk is cut by its size alone.
 
-        Args:
-            keys: of the records at ``index``, for what a network draws.
-
-        Guarantees:
-            Where a chunk is cut, if it does not fit, depends on that chunk alone.
+        ``keys`` are those of the records at ``index``, for what a network draws.
         """
         for start, stop, parts in _packed([len(index)] if chunks is None else chunks, rows):
             x, y = self.take(index[start:stop])

@@ -21,12 +21,9 @@ class Description:
     """Public facts about one known dataset.
 
     Attributes:
-        name: what ``dataset`` takes; ``NAME.npz`` is its file in the data home.
-        kind: what a record is.
         bounds: ``(low, high)`` of every feature; values outside saturate.
         records: number of training records.
-        openml: id of its table on OpenML; 0 where there is none. And
-        openml_name: the name that it must carry, compared without case.
+        openml, openml_name: id of its table on OpenML, 0 where there is none, and the name that it must carry.
         openml_test: how many trailing rows of the OpenML table are the test split.
         first_label: the number that the OpenML table gives to class 0.
     """

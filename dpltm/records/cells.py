@@ -6,7 +6,6 @@ there. What it means depends on that cell and on public facts alone.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import math
 from collections.abc import Collection
@@ -40,7 +39,7 @@ def is_text(kind: Any) -> bool:
 
 def text_of(cell: Any) -> str | None:
     """Return a cell as a text: days as YYYY-MM-DD, whole numbers without a point; None for one that holds nothing."""
-    if type(cell).__name__ in _HOLES or cell != cell:  # NaN is not NaN
+    if type(cell).__name__ in ("NoneType", "NAType", "NaTType") or cell != cell:  # NaN is not NaN
         return None
     if isinstance(cell, (datetime.date, datetime.datetime)):
         return cell.isoformat()
@@ -49,34 +48,13 @@ def text_of(cell: Any) -> str | None:
     return str(cell).strip()
 
 
-_HOLES = {"NoneType", "NAType", "NaTType"}
-
-_KINDS: dict[type, type] = {kind: kind for kind in (bool, int, float, str)} | {np.bool_: bool, np.str_: str}
-_KINDS |= {np.dtype(code).type: int for code in np.typecodes["AllInteger"]}
-_KINDS |= {np.dtype(code).type: float for code in np.typecodes["Float"]}
-
-
-def as_column(cells: list[Any]) -> Any:
-    """Return Python's values as an Arrow array: of numbers, truth values or texts.
-
-    Guarantees:
-        As a text or a number, a cell is what it would be alone: Arrow, which makes 1 of a truth value beside a fraction,
-        gets cells of one kind, and holes.
-    """
-    kinds = {_KINDS.get(cell, object) for cell in {*map(type, cells)} if cell.__name__ not in _HOLES}
-    alike: tuple[set[type], ...] = {bool}, {int}, {int, float}, {str, float}
+def as_texts(cells: list[Any]) -> Any:
+    """Return Python's values as an Arrow array of texts (see :func:`text_of`), each what it would be alone."""
+    plain = {*map(type, cells)} <= {str, type(None)}
     try:
-        for taken, arrow in zip(alike, (pa.bool_(), pa.int64(), pa.float64(), pa.string()), strict=True):
-            with contextlib.suppress(pa.ArrowException, OverflowError):  # beyond 64 bits, or fractions beside words
-                if kinds <= taken:
-                    return pa.array(cells, arrow, from_pandas=True)
-        return _as_texts(cells)
+        return pa.array(cells if plain else list(map(text_of, cells)), pa.string())
     except UnicodeEncodeError:
         raise DataError("a cell holds half of a surrogate pair, which is no text; write it anew") from None
-
-
-def _as_texts(cells: list[Any]) -> Any:
-    return pa.array(list(map(text_of, cells)), pa.string())
 
 
 @dataclass(frozen=True)
@@ -97,20 +75,13 @@ class Cells:
     def of(cls, column: Any) -> Cells:
         """Return the cells of an Arrow array, as texts that a .csv file would have."""
         column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        try:
-            coded = column.dictionary_encode("encode")
-        except pa.ArrowNotImplementedError:  # lists, and the like
-            coded = _as_texts(column.to_pylist()).dictionary_encode("encode")
+        readable = is_numeric(column.type) or is_text(column.type)
+        coded = (column if readable else as_texts(column.to_pylist())).dictionary_encode("encode")
         values = coded.dictionary
         nulls = values.is_null().to_numpy(zero_copy_only=False)
         if not is_numeric(values.type):
-            texts = values if is_text(values.type) else _as_texts(values.to_pylist())
-            values = pc.fill_null(pc.utf8_trim_whitespace(texts), "")
+            values = pc.fill_null(pc.utf8_trim_whitespace(values), "")
         return cls(coded.indices.to_numpy(), values, nulls)
-
-    @classmethod
-    def of_objects(cls, cells: list[Any]) -> Cells:
-        return cls.of(as_column(cells))
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -143,12 +114,12 @@ class Cells:
         """Which of the cells that differ are no numbers, ``(m,)`` bool."""
         return self._read[1]
 
-    def rows_of(self, differing: np.ndarray) -> list[int]:
-        """Return the records whose cells are among those that differ in some way, ``(m,)`` bool."""
-        return np.flatnonzero(differing[self.codes]).tolist() if differing.any() else []
-
-    def text(self, row: int) -> str:
-        return self.texts[self.codes[row]]
+    def first(self, differing: np.ndarray) -> tuple[int, str] | None:
+        """Return the first record whose cell is among those that differ in some way, ``(m,)`` bool, and that cell."""
+        if not differing.any():
+            return None
+        row = int(np.argmax(differing[self.codes]))
+        return row, self.texts[self.codes[row]]
 
     def parsed(self, column: Column) -> np.ndarray:
         """Return the number, or the day, that each different cell holds, written as a column says; NaN for none."""
@@ -167,7 +138,7 @@ class Cells:
         if not is_numeric(self.values.type):
             listed = pc.is_in(self.values, pa.array(list(texts), self.values.type))
             return np.asarray(listed.to_numpy(zero_copy_only=False)) | self.nulls
-        numbers, alike = self._read[0], Cells.of_objects(list(texts))._read[0]
+        numbers, alike = self._read[0], Cells.of(as_texts(list(texts)))._read[0]
         inside = np.isnan(numbers) | np.isin(numbers, alike)  # few, of which texts are made
         for place in np.flatnonzero(inside & ~self.nulls):
             inside[place] = _texts(self.values[int(place) : int(place) + 1])[0] in texts
@@ -195,41 +166,36 @@ def _numbers(values: Any) -> np.ndarray:
 # by a schema
 
 
-class Faults(dict[tuple[str, str], str]):
-    """What of a table does not fit its schema, by column and fault: once each, with the first record and what to do.
+Faults = dict[tuple[str, str], str]
+"""What of a table does not fit its schema, by column and fault: once each, with the first record and what to do.
 
-    How often is not counted: of private records that would be one more thing to know.
-    """
-
-    def add(self, column: Column, cells: Cells, strange: np.ndarray, what: str, fix: str, records: range) -> None:
-        """Note the first record whose cell is ``strange``, one of those that differ, ``(m,)`` bool."""
-        for row in cells.rows_of(strange)[:1]:
-            shown = f"{column.name}: {cells.text(row)!r:.40} {what} (record {records[row]} from 0), {fix}"
-            self.setdefault((column.name, what), shown)
+How often is not counted: of private records that would be one more thing to know.
+"""
 
 
+def _note(faults: Faults, column: Column, cells: Cells, strange: np.ndarray, what: str, fix: str, start: int) -> None:
+    if (first := cells.first(strange)) is not None:
+        shown = f"{column.name}: {first[1]!r:.40} {what} (record {start + first[0]} from 0), {fix}"
+        faults.setdefault((column.name, what), shown)
+
+
+_HOLES = "missing = true and other = true take holes"
 _STRANGE = {
     "category": ("is none of its values", "other = true, or add it to values"),
-    "hashed": ("", ""),
     "number": (
         "is no number",
-        'write numbers as 1234.5, or say decimal; kind = "category" takes words; missing = true and other = true take holes',
+        f'write numbers as 1234.5, or say decimal; kind = "category" takes words; {_HOLES}',
     ),
-    "date": (
-        "is no date (YYYY-MM-DD)",
-        "write dates as 2024-12-31; missing = true and other = true take holes",
-    ),
+    "date": ("is no date (YYYY-MM-DD)", f"write dates as 2024-12-31; {_HOLES}"),
 }
 """What is said of a cell that a kind of column does not take, and what to do about it."""
 
 
-def encoded(column: Column, cells: Cells, empty: frozenset[str], faults: Faults, records: range) -> np.ndarray:
+def encoded(column: Column, cells: Cells, empty: frozenset[str], faults: Faults, start: int) -> np.ndarray:
     """Return the features of one column, ``(n, column.features)`` float32 in [0, 1]; -1 and 2 of numbers beyond their
     bounds, which saturate when they are scaled (``records.scaling``): until then they can be told.
 
-    Args:
-        empty: texts that count as nothing.
-        records: numbers of these records in the table.
+    Texts that are ``empty`` count as nothing; ``start`` is the number of the first of these records in the table.
 
     Guarantees:
         Row i depends on cell i and on the schema alone.
@@ -240,7 +206,7 @@ def encoded(column: Column, cells: Cells, empty: frozenset[str], faults: Faults,
     if column.missing:
         features[holes, -1] = 1.0
     else:
-        faults.add(column, cells, holes, "is empty", "missing = true", records)
+        _note(faults, column, cells, holes, "is empty", "missing = true", start)
     if column.kind == "category":
         places = _places(column, cells)
         filled_rows = np.flatnonzero((places >= 0) & ~holes)
@@ -255,8 +221,8 @@ def encoded(column: Column, cells: Cells, empty: frozenset[str], faults: Faults,
         strange = np.isnan(values) & ~holes
         if column.other:
             features[strange, -1] = 1.0
-    if not column.other:
-        faults.add(column, cells, strange, *_STRANGE[column.kind], records)
+    if not column.other and strange.any():
+        _note(faults, column, cells, strange, *_STRANGE[column.kind], start)
     return features[cells.codes]
 
 
@@ -278,7 +244,7 @@ def _places(column: Column, cells: Cells) -> np.ndarray:
     return np.array([places.get(text, -1) for text in cells.texts], dtype=np.int64)
 
 
-def classes_of(column: Column, cells: Cells, faults: Faults, records: range) -> np.ndarray:
+def classes_of(column: Column, cells: Cells, faults: Faults, start: int) -> np.ndarray:
     """Return the class of each record, ``(n,)`` int64, 0 where classes are to be found yet; of targets the number, float64.
 
     Arguments as :func:`encoded`.
@@ -286,10 +252,10 @@ def classes_of(column: Column, cells: Cells, faults: Faults, records: range) -> 
     if column.is_target:
         values = cells.parsed(column)
         fix = "write numbers as 1234.5, or say decimal; or leave those records out"
-        faults.add(column, cells, np.isnan(values), "is no number", fix, records)
+        _note(faults, column, cells, np.isnan(values), "is no number", fix, start)
         return np.nan_to_num(values)[cells.codes]
     places = _places(column, cells)
     if not column.wanted:
         fix = "add it to classes, or leave those records out"
-        faults.add(column, cells, places < 0, "is none of its classes", fix, records)
+        _note(faults, column, cells, places < 0, "is none of its classes", fix, start)
     return np.maximum(places, 0)[cells.codes]

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from dpltm.errors import DataError
 from dpltm.privacy.entry import HASHES, NO_LINEAGE, RECORD, Id, Lineage, Part
-from dpltm.records.input_parts import Parts, places_of
+from dpltm.records.input_parts import Parts, name_faults, shown
 from dpltm.records.schema import NO_SCHEMA, Schema
 from dpltm.records.split import LabelForm, Rows, Split
 
@@ -34,8 +35,42 @@ LEVELS = 2**15
 """Equal steps of the public range of a target that is a number: labels count them, from 0 to this."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """What values stand for, public.
+
+    Attributes:
+        columns: names of the features, in their order, of a table without a schema; None of all others.
+        left_out: columns of that table that are row numbers by their names, and no features.
+        schema: that the columns of a table were encoded by; one without columns elsewhere.
+        parts: what stands side by side in a record; empty where that is one array.
+        tables: sizes of the tables of words that values are positions in; empty where they are quantities.
+    """
+
+    columns: tuple[str, ...] | None = None
+    left_out: tuple[str, ...] = ()
+    schema: Schema = NO_SCHEMA
+    parts: Parts = ()
+    tables: tuple[int, ...] = ()
+
+    def order(self, columns: Sequence[str] | None, source: str, whose: str) -> list[int] | None:
+        """Return the places of these columns, which ``whose`` has; None where they are in that order, or have no names.
+
+        Raises:
+            DataError: columns are missing, too many, or twice there.
+        """
+        if not columns or not self.columns or tuple(columns) == self.columns:
+            return None
+        faults = [f"{what} {shown(names)}" for what, names in name_faults(columns, self.columns)]
+        if faults:
+            raise DataError(
+                f"{source}: its columns are not those of {whose}: it {'; it '.join(faults)}; give the same"
+            )
+        return [self.columns.index(name) for name in columns]
+
+
 @dataclass(frozen=True)
-class RawSplit:
+class RawSplit(Form):
     """One split as read, before any check, with what messages need to name its parts.
 
     Attributes:
@@ -43,10 +78,6 @@ class RawSplit:
         rows: what identifies the records, of tables and texts; None where that is ``x`` and ``y``.
         units: whose each record is, ``(n,)`` numbers or texts, where the source was asked for it; and
         units_name: its column, or array.
-        left_out: columns that are row numbers by their names, and no features.
-        parts: what stands side by side in a record; empty where that is one array.
-        schema: that the columns of a table were encoded by; one without columns elsewhere.
-        tables: sizes of the tables that values are positions in; empty where they are quantities.
     """
 
     x: np.ndarray
@@ -54,33 +85,27 @@ class RawSplit:
     source: str
     x_name: str = "x_train"
     y_name: str = "y_train"
-    columns: tuple[str, ...] | None = None
     rows: Rows | None = None
     units: np.ndarray | None = None
     units_name: str = "units"
-    left_out: tuple[str, ...] = ()
-    parts: Parts = ()
-    schema: Schema = NO_SCHEMA
-    tables: tuple[int, ...] = ()
 
     @property
     def has_texts(self) -> bool:
         return self.rows is not None and self.rows._ragged is not None
 
     def in_order(self, columns: Sequence[str] | None, whose: str) -> RawSplit:
-        """Return the same with features in the order of these names, which ``whose`` has; as it is where there are none."""
-        places = places_of(columns, self.columns, self.source, whose)
+        """Return the same with features in the order of :meth:`order`."""
+        places = self.order(columns, self.source, whose)
         return self if places is None else replace(self, x=self.x[:, places], columns=tuple(columns or ()))
 
 
 @dataclass(frozen=True)
-class Dataset:
+class Dataset(Form):
     """A dataset ready for use: checked, bounded, with a public size. It prints public facts alone, no record.
 
     Attributes:
         name: what the user asked for (a registry name or a path's stem).
-        train: the records that are generated from, selected on or trained on, with what they are known by.
-        test: a split declared separate from the records above, or None when there is none.
+        train, test: the records that are learned from, and a split declared separate from them, or None.
         classes: number of classes K, a public input; 0 where labels are no class numbers.
         bounds: public ``(low, high)`` of every feature; values outside saturate.
         records: the public size of ``train`` (after ``subset``); sampling rates and score denominators use it. Where it
@@ -91,14 +116,8 @@ class Dataset:
         _places: where a publication fixes who stands at which place of the file, the place of each record of ``train``,
             ``(n,)``, private; None elsewhere.
         feature_map: the map in front of the network; None where it takes the records as they are.
-        tables: where the values of a record are no quantities but positions in a table of words, the size of that, a
-            public input. Empty where they are quantities.
         unit: noun of whom a row of ``train`` is: ``record``, or, behind ``at_unit``, a person with records in slots.
-        schema: of a table that was encoded by one; else one without columns.
-        columns: names of the features, in their order, of a table without a schema; None of all others.
-        left_out: columns of that table that are row numbers by their names, and no features.
         of_table: whether the values are columns of a table, of arrays that have no names.
-        parts: what stands side by side in a record, public; empty where that is one array.
         target: public ``(low, high)`` of targets that are numbers: labels are ``LEVELS`` of it, and the network has an
             output for each end, whose chances weigh both. None of classes.
     """
@@ -115,20 +134,10 @@ class Dataset:
     catalogued: bool = False
     _places: np.ndarray | None = field(default=None, repr=False)
     feature_map: FeatureMap | None = None
-    tables: tuple[int, ...] = ()
     unit: str = RECORD
     bounds_origin: BoundsOrigin = "declared"
-    schema: Schema = NO_SCHEMA
-    columns: tuple[str, ...] | None = None
-    left_out: tuple[str, ...] = ()
     of_table: bool = False
-    parts: Parts = ()
     target: tuple[float, float] | None = None
-
-    def __post_init__(self) -> None:
-        if self.test is not None and not self.test.nobodys and self.published_id() is not None:
-            # the publication says that its splits are apart
-            object.__setattr__(self, "test", replace(self.test, nobodys=True))
 
     def __repr__(self) -> str:
         return (
@@ -144,12 +153,10 @@ class Dataset:
 
     @property
     def rows(self) -> Rows:
-        """The records of ``train`` as they were read."""
         return self.train.rows
 
     @property
     def part(self) -> Part:
-        """Which records of the file those are."""
         return self.train.part
 
     @property
@@ -208,12 +215,8 @@ class Dataset:
         return self.parts if self.feature_map is None else ()
 
     def in_order(self, columns: Sequence[str] | None, whose: str) -> Dataset:
-        """Return the same with features in the order of these names, which ``whose`` has; as it is where there are none.
-
-        Raises:
-            DataError: columns are missing, too many, or twice there.
-        """
-        places = places_of(columns, self.columns, self.name, whose)
+        """Return the same with features in the order of :meth:`order`."""
+        places = self.order(columns, self.name, whose)
         if places is None:
             return self
         test = None if self.test is None else self.test.columns(places)

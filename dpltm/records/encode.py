@@ -10,7 +10,6 @@ dates by it: what a cell means is said here alone.
 import codecs
 import csv
 import datetime
-import gzip
 import json
 import math
 import re
@@ -49,18 +48,11 @@ def rows_of(path: str | Path, skip: str, separator: str, encoding: str) -> Itera
     """Yield the lines of a file that are not blank, the header among them, and their cells: what Python's reader takes for
     rows and cells is what a table holds."""
     csv.field_size_limit(2**31 - 1)  # of a cell, in all of the process: long texts are no fault
-    opening: Any = gzip.open if str(path).lower().endswith(".gz") else open
     encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
-    with opening(path, "rt", newline="", encoding=encoding) as stream:
+    with open(path, newline="", encoding=encoding) as stream:
         lines = ("" if skip and line.startswith(skip) else line for line in stream)
-        rows = csv.reader(lines, strict=True, skipinitialspace=True, delimiter=separator_of(path, separator))
+        rows = csv.reader(lines, strict=True, skipinitialspace=True, delimiter=separator)
         yield ((rows.line_num, row) for row in rows if len(row) > 1 or (row and row[0].strip()))
-
-
-def separator_of(path: str | Path, separator: str) -> str:
-    """Return what stands between the cells of a file: tabs in a ``.tsv`` file where nothing but a comma is said."""
-    tabs = separator == "," and str(path).lower().removesuffix(".gz").endswith(".tsv")
-    return "\t" if tabs else separator
 
 
 def inputs(path: str | Path, settings: dict[str, Any] = SETTINGS) -> dict[str, list[Any]]:

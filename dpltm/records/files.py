@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import struct
 import zipfile
 import zlib
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
 
 TABLES = (".csv", ".parquet", ".arrow")
 SUFFIXES = (".npz", *TABLES)
-"""Kinds of files, by :func:`suffix_of`."""
+"""Kinds of files, by their suffix."""
 
-KINDS = ".npz, .csv (or .tsv, .csv.gz), .parquet or .arrow"
+KINDS = ".npz, .csv, .parquet or .arrow"
 """The same for messages."""
 
 START, UNKNOWN, FIRST = 1, 2, 3
@@ -67,20 +66,10 @@ class Layout:
                 raise DataError(f"`{name}` {value}: must be {least} to {most:,}")
 
 
-def suffix_of(path: Path) -> str:
-    """Return what a file's name says that it is: ``.csv`` of a ``.tsv`` and a ``.csv.gz`` file as well, else its suffix."""
-    return ".csv" if re.search(r"\.[ct]sv(\.gz)?$", path.name.lower()) else path.suffix.lower()
-
-
-def stem_of(path: Path) -> str:
-    """Return the name of a file without what says what it is: ``visits`` of ``visits.csv.gz``."""
-    return path.stem if suffix_of(path) != ".csv" else re.sub(r"\.[ct]sv(\.gz)?$", "", path.name, flags=re.IGNORECASE)
-
-
 @contextlib.contextmanager
 def reading(path: Path, option: str) -> Iterator[str]:
     """Yield the kind of a file that is there; in the block the system's errors become one line."""
-    kind = suffix_of(path)
+    kind = path.suffix.lower()
     if kind not in SUFFIXES:
         raise DataError(f"{option} {path}: unknown kind of file; give one that ends in {KINDS}")
     if not path.is_file():
@@ -111,9 +100,7 @@ def read_arrays(
 ) -> tuple[RawSplit, RawSplit | None]:
     """Return the training split of an archive and, where it has one, its test split.
 
-    Args:
-        label: must be None: an archive has no columns.
-        units: NAME of the array ``NAME_train`` that says whose each record is.
+    ``label`` must be None: an archive has no columns. ``NAME_train`` of ``units`` NAME says whose each record is.
     """
     with _opened(path, label, "x_train=..., y_train=...") as arrays:
         train = arrays.split("train", layout, units)
@@ -125,12 +112,7 @@ def read_arrays(
 
 
 def read_new_arrays(path: Path, label: str | None, layout: Layout | None) -> RawSplit:
-    """Return records without labels: ``x`` or ``x_test``, or ``values`` and ``offsets`` (``_test``) where those are texts.
-
-    Args:
-        label: must be None, as of :func:`read_arrays`.
-        layout: None where only quantities will do.
-    """
+    """Return records without labels: ``x`` or ``x_test``, or ``values`` and ``offsets`` (``_test``) of texts."""
     with _opened(path, label, "x=...") as arrays:
         names = [name for name in ("x", "x_test", "values", "values_test") if name in arrays.names]
         if len(names) != 1:
@@ -188,20 +170,25 @@ class _Arrays:
         if units is None:
             return raw
         name = f"{units}_{split}"
-        others = [name for name in self.names if name not in (raw.x_name, raw.y_name) and name.endswith(f"_{split}")]
-        if name not in others:
-            raise DataError(
-                f"`unit_column` {units}: {self.path} has no array {name} beside its records, only {shown(others) or 'those'}"
-            )
+        if name not in self.names or name in (raw.x_name, raw.y_name):
+            beside = f"no array {name} beside its records, only {shown(self.names)}"
+            raise DataError(f"`unit_column` {units}: {self.path} has {beside}")
         return replace(raw, units=self[name], units_name=units)
 
     def texts(self, suffix: str, layout: Layout, y: np.ndarray | None) -> RawSplit:
         """Texts as records of one length; what they take up is known to fit the file before it is taken."""
-        names = (_RAGGED[0] + suffix, _RAGGED[1] + suffix)
-        path = str(self.path)
+        names, path = tuple(name + suffix for name in _RAGGED), str(self.path)
         values, offsets = (self[name] for name in names)
-        _check_ragged(values, offsets, path, names)
-        count = len(offsets) - 1
+        for array, name in zip((values, offsets), names, strict=True):
+            if array.dtype.kind not in "iu" or array.ndim != 1:
+                raise DataError(f"{path}: {name} is {array.dtype} of shape {array.shape}; give one row of integers")
+        ends, count = (offsets[:1].tolist(), offsets[-1:].tolist()), len(offsets) - 1
+        if count < 1 or ends != ([0], [len(values)]) or (offsets[1:] < offsets[:-1]).any():
+            raise DataError(f"{path}: {names[1]} must rise from 0 to {len(values)}, with one entry more than records")
+        if values.dtype.kind == "i" and values.min(initial=0) < 0:
+            raise DataError(
+                f"{path}: {names[0]} holds {values.min()}; a word is a rank from 1 up, and 0 an unknown one"
+            )
         if y is not None and y.shape != (count,):
             raise DataError(
                 f"{path}: {names[1]} has {count} records, y{suffix} the shape {y.shape}; give one a record"
@@ -214,24 +201,8 @@ class _Arrays:
 # texts
 
 
-def _check_ragged(values: np.ndarray, offsets: np.ndarray, where: str, names: tuple[str, str]) -> None:
-    """Raise DataError unless these are word indices and where each record's begin."""
-    for array, name in zip((values, offsets), names, strict=True):
-        if array.dtype.kind not in "iu" or array.ndim != 1:
-            raise DataError(f"{where}: {name} is {array.dtype} of shape {array.shape}; give one row of integers")
-    ends = offsets[:1].tolist(), offsets[-1:].tolist()
-    if len(offsets) < 2 or ends != ([0], [len(values)]) or (offsets[1:] < offsets[:-1]).any():
-        raise DataError(f"{where}: {names[1]} must rise from 0 to {len(values)}, with one entry more than records")
-    if values.dtype.kind == "i" and values.min(initial=0) < 0:
-        raise DataError(f"{where}: {names[0]} holds {values.min()}; a word is a rank from 1 up, and 0 an unknown one")
-
-
 def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) -> np.ndarray:
-    """Return texts as records of one length, ``(records, layout.length)`` int32.
-
-    Guarantees:
-        Row i depends on record i and on ``layout`` only.
-    """
+    """Return texts as records of one length, ``(records, layout.length)`` int32, each by itself."""
     records = len(offsets) - 1
     if records * layout.length > MAX_POSITIONS:
         raise DataError(f"{where}: {records:,} texts of {layout.length:,} words are too many; lower `length`")

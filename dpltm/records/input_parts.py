@@ -31,13 +31,9 @@ Words = int | Mapping[str, int] | None
 
 @dataclass(frozen=True)
 class InputPart:
-    """Public facts about one of the arrays that records consist of.
+    """Public facts about one of the arrays that records consist of, by its key and the shape of one record.
 
-    Attributes:
-        name: of the argument, key of the mapping.
-        shape: of one record.
-        words: its values are whole numbers from 0 to ``words`` - 1; 0 where they are quantities.
-        dtype: as it was given: whole numbers reach the network in it, and quantities as float32.
+    Its values are whole numbers below ``words``, which reach the network in ``dtype``; or quantities where that is 0.
     """
 
     name: str
@@ -70,33 +66,13 @@ def shown(names: Sequence[str], limit: int = 8) -> str:
 def name_faults(
     wanted: Collection[str], present: Sequence[str], spare: Collection[str] = ()
 ) -> list[tuple[str, list[str]]]:
-    """Return names of columns that are lacking, too many, or twice there, each with what a message says of them.
-
-    Args:
-        spare: names of ``wanted`` that need not be there.
-    """
+    """Return names of columns that are lacking but for ``spare`` ones, too many, or twice there, each with what it is."""
     faults = (
         ("lacks", set(wanted) - set(present) - set(spare)),
         ("has, beside those,", set(present) - set(wanted)),
         ("has twice", {name for name in present if present.count(name) > 1}),
     )
     return [(what, sorted(names)) for what, names in faults if names]
-
-
-def places_of(
-    wanted: Sequence[str] | None, present: Sequence[str] | None, source: str, whose: str
-) -> list[int] | None:
-    """Return where each of the wanted columns is; None where they are in that order, or one side has no names.
-
-    Raises:
-        DataError: columns are missing, too many, or twice there.
-    """
-    if not wanted or not present or tuple(wanted) == tuple(present):
-        return None
-    faults = [f"{what} {shown(names)}" for what, names in name_faults(wanted, present)]
-    if faults:
-        raise DataError(f"{source}: its columns are not those of {whose}: it {'; it '.join(faults)}; give the same")
-    return [present.index(name) for name in wanted]
 
 
 def split(x: np.ndarray, parts: Parts) -> list[np.ndarray]:
@@ -127,19 +103,12 @@ def facts_of(parts: Parts, x: Mapping[str, Any]) -> dict[str, Any]:
 def side_by_side(
     arrays: Mapping[str, np.ndarray], words: Words, where: str, *, check: bool = True
 ) -> tuple[np.ndarray, Parts]:
-    """Return records in one array, ``(n, values)``, and the parts that they consist of.
+    """Return records in one array, ``(n, values)``, and the parts that they consist of, in order; record by record.
 
     Args:
-        arrays: the parts, in order, ``(n, ...)`` arrays.
         words: see :data:`Words`; truth values are whole numbers below 2 by their type.
         where: what messages call the records.
         check: whether whole numbers out of range are refused; else they saturate as other values do.
-
-    Raises:
-        DataError: parts of different lengths, without public bounds, or out of them.
-
-    Guarantees:
-        A row depends on the same record of each part, and on public inputs.
     """
     table_sizes = _by_name(words, arrays, where)
     parts = []

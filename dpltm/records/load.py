@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import importlib.util
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
@@ -19,17 +20,7 @@ from dpltm.gone import instead
 from dpltm.privacy.entry import HASHES
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
 from dpltm.records.dataset import Dataset, RawSplit
-from dpltm.records.files import (
-    KINDS,
-    SUFFIXES,
-    TABLES,
-    Layout,
-    read_arrays,
-    read_new_arrays,
-    reading,
-    stem_of,
-    suffix_of,
-)
+from dpltm.records.files import KINDS, SUFFIXES, TABLES, Layout, read_arrays, read_new_arrays, reading
 from dpltm.records.input_parts import Parts, Words, check_words, differences, facts_of, side_by_side
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import (
@@ -42,9 +33,11 @@ from dpltm.records.settle import (
     checked_features,
     parse_fraction,
     settle,
-    take_part,
 )
 from dpltm.records.tables import Table, is_frame, read_by_schema, read_table
+
+Splits = tuple[RawSplit, RawSplit | None]
+"""The training split of a file, and its own test split if any."""
 
 
 def load(
@@ -62,10 +55,9 @@ def load(
     units: str | None = None,
     schema: str | Path | Schema | None = None,
     rows_coincide: bool = False,
-    home: Path | None = None,
     for_training: bool = True,
 ) -> Dataset:
-    """Read a dataset, check every record and settle its public inputs.
+    """Read a dataset, check every record and settle its public inputs (docs/data.md says more of each).
 
     A public input (bounds, classes, records) is the one declared here, else the one in the description of a known
     dataset, else read off the data: the dtype's range for bytes and booleans, a count for classes and records.
@@ -73,27 +65,17 @@ def load(
     Args:
         dataset: a name (see ``catalogue``, or ``NAME`` for any ``NAME.npz`` in the data home), or a path: a string
             with a path separator or that ends in ``.npz``, ``.csv``, ``.parquet`` or ``.arrow``.
-        label: the label column of a table.
+        label, units: columns of a table; ``units``, which says whose each record is, may be an array ``NAME_train``.
         bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
-        classes: number of classes, 2 or more; counted on the labels if None, and noted.
+        classes: number of classes, 2 or more.
         target_bounds: public range of labels that are numbers, in place of ``classes``; those outside count as its ends.
-        records: public number of training records, after ``subset``, or of persons; counted if None, and noted.
+        records: public number of training records, after ``subset``, or of persons.
         subset: the part of the training records to use, see ``parse_subset``.
-        test: path of the test split, of the same kind as ``dataset``, where that has none of its own; or the part of
-            its records that is held out, such as 0.2 (see ``dpltm.records.settle``).
-        words: public size of the table that words are looked up in, see ``records.files``; for a file of features, says
-            that they are such positions.
-        length: how many words of a text are kept.
-        units: the column of a table, or NAME of the array ``NAME_train`` of an archive, that says whose each record is;
-            it is no feature. The test split says so too, and holds records of others.
-        schema: of a table with words, dates or holes: what its columns hold, or the file that says so. It says which is the
-            label, its classes, and the bounds.
+        test: path of the test split, of the same kind as ``dataset``; or the part of its records that is held out, as "0.2".
+        words, length: of texts, see ``records.files``; ``words`` of a file of features says that they are such positions.
+        schema: of a table with words, dates or holes, or the file that says it.
         rows_coincide: whether a test record may equal a training record.
-        home: the data home, instead of ``data_home()``.
         for_training: whether there must be something to learn; one record will do otherwise.
-
-    Returns:
-        The dataset; ``x`` as stored, views where ``subset`` cuts.
 
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
@@ -114,17 +96,29 @@ def load(
         raise DataError(f"`dataset` {dataset}{reason}")
     sizes = {"words": words, "length": length}
     layout = Layout(**{name: whole_number(name, size) for name, size in sizes.items() if size is not None})
-    source = _Source(label, units, table_schema, layout)
-    description, name, train, tested = source.splits(dataset, home or data_home())
+    read = functools.partial(_read, label=label, layout=layout, units=units, schema=table_schema)
+    description, name, train, tested = _splits(dataset, read, label, units, table_schema)
     hold_out = parse_fraction(test)
     if test is not None and hold_out is None:
         if tested is not None:
             raise DataError(f"`test` {test}: {dataset} has a test split of its own; drop `test`")
-        tested = source.test_split(test, train)
+        if Path(test).suffix.lower() != (kind := Path(train.source).suffix.lower()):
+            raise DataError(f"`test` {test}: is no {kind} file, as {train.source} is, and no fraction such as 0.2")
+        of_file, own = read(Path(test), "`test`")
+        tested = own or of_file
     _check_positions(train, tested, words, length)
     train = replace(train, tables=(layout.words,) if train.has_texts or words is not None else ())
-    everybody = settle(name, train, tested, declared, description=description, hold_out=hold_out)
-    return take_part(everybody, subset, declared.records, for_training)
+
+    return settle(
+        name,
+        train,
+        tested,
+        declared,
+        description=description,
+        hold_out=hold_out,
+        subset=subset,
+        for_training=for_training,
+    )
 
 
 def _check_positions(train: RawSplit, test: RawSplit | None, words: int | None, length: int | None) -> None:
@@ -138,53 +132,40 @@ def _check_positions(train: RawSplit, test: RawSplit | None, words: int | None, 
                 check_words(split.x, words, f"{split.source}: {split.x_name}")
 
 
-@dataclass(frozen=True)
-class _Source:
-    """How files are read: what of the arguments of :func:`load` says so."""
+def _read(
+    path: Path, option: str, label: str | None, layout: Layout, units: str | None, schema: Schema | None
+) -> Splits:
+    with reading(path, option) as kind:
+        if kind not in TABLES:
+            return read_arrays(path, label, layout, units)
+        if schema is not None:
+            return read_by_schema(Table(path, schema), units), None
+        return read_table(Table(path), label, units=units), None
 
-    label: str | None
-    units: str | None
-    schema: Schema | None
-    layout: Layout
 
-    def splits(self, dataset: str, home: Path) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
-        """Description if known, name, training split and its own test split if any."""
-        path = Path(dataset)
-        if suffix_of(path) not in TABLES:
-            check_none(f"is for tables ({', '.join(TABLES)}), and {dataset} is none", schema=self.schema)
-        if {os.sep, os.altsep or os.sep} & set(dataset) or suffix_of(path) in SUFFIXES:
-            return None, stem_of(path), *self._file(path, "`dataset`")
-        check_none(f"{dataset} is a name, not a table", label=self.label)
-        description = catalogue().get(dataset)
-        file = home / f"{dataset}.npz"
-        if dataset != "digits" and file.is_file():
-            return description, dataset, *self._file(file, "`dataset`")
-        if description is None:
-            names = list(catalogue())
-            unknown = f": no such dataset{did_you_mean(dataset.lower(), names) or ';'} known: {', '.join(names)}"
-            own = f"; or put {dataset}.npz into {home}, or give a path that ends in {KINDS}"
-            raise DataError(f"`dataset` {dataset}{instead(f'dataset {dataset}') or unknown + own}")
-        if dataset != "digits" and not description.openml:
-            raise DataError(
-                f"{dataset}: no {dataset}.npz ({description.summary}) in {home}; put it there, or export DPLTM_DATA=FOLDER"
-            )
-        check_none(f"nothing says whose the records of {dataset} are", unit_column=self.units)
-        return description, dataset, *(_digits() if dataset == "digits" else download(description, home))
-
-    def test_split(self, test: str, train: RawSplit) -> RawSplit:
-        """Return the test split in a file of its own: its ``x_test`` if it has one, else all its records."""
-        if suffix_of(Path(test)) != (kind := suffix_of(Path(train.source))):
-            raise DataError(f"`test` {test}: is no {kind} file, as {train.source} is, and no fraction such as 0.2")
-        records, tested = self._file(Path(test), "`test`")
-        return tested or records
-
-    def _file(self, path: Path, option: str) -> tuple[RawSplit, RawSplit | None]:
-        with reading(path, option) as kind:
-            if kind not in TABLES:
-                return read_arrays(path, self.label, self.layout, self.units)
-            if self.schema is not None:
-                return read_by_schema(Table(path, self.schema), self.units), None
-            return read_table(Table(path), self.label, units=self.units), None
+def _splits(
+    dataset: str, read: Callable[[Path, str], Splits], label: str | None, units: str | None, schema: Schema | None
+) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
+    """Return the description of a dataset if it is known, its name, training split and its own test split if any."""
+    path = Path(dataset)
+    if path.suffix.lower() not in TABLES:
+        check_none(f"is for tables ({', '.join(TABLES)}), and {dataset} is none", schema=schema)
+    if {os.sep, os.altsep or os.sep} & set(dataset) or path.suffix.lower() in SUFFIXES:
+        return None, path.stem, *read(path, "`dataset`")
+    check_none(f"{dataset} is a name, not a table", label=label)
+    home, known = data_home(), catalogue()
+    description = known.get(dataset)
+    if dataset != "digits" and (home / f"{dataset}.npz").is_file():
+        return description, dataset, *read(home / f"{dataset}.npz", "`dataset`")
+    if description is None:
+        unknown = f": no such dataset{did_you_mean(dataset.lower(), known) or ';'} known: {', '.join(known)}"
+        own = f"; or put {dataset}.npz into {home}, or give a path that ends in {KINDS}"
+        raise DataError(f"`dataset` {dataset}{instead(f'dataset {dataset}') or unknown + own}")
+    if dataset != "digits" and not description.openml:
+        put = f"no {dataset}.npz ({description.summary}) in {home}; put it there, or export DPLTM_DATA=FOLDER"
+        raise DataError(f"{dataset}: {put}")
+    check_none(f"nothing says whose the records of {dataset} are", unit_column=units)
+    return description, dataset, *(_digits() if dataset == "digits" else download(description, home))
 
 
 def load_records(
@@ -195,8 +176,7 @@ def load_records(
 
     Args:
         layout: of texts; None where only quantities will do.
-        schema: of a table with words, dates or holes, or the file that says it. Numbers outside its bounds are outside of
-            [0, 1], as whoever scales them counts them.
+        schema: as of :func:`load`. Numbers outside its bounds are outside of [0, 1].
         columns: names of the features that a run was trained on; a table may have them in any order.
     """
     file = Path(path)
@@ -211,23 +191,15 @@ def load_records(
     return checked_features(raw.in_order(columns, "the run"))
 
 
-def _digits() -> tuple[RawSplit, RawSplit]:
-    """Return the digits inside scikit-learn; every fifth record is a test record, a fixed public rule."""
-    table = _digits_table()
-    x = table[:, :-1].astype(np.uint8).reshape(-1, 8, 8)
-    y = table[:, -1].astype(np.int64)
-    out = np.arange(len(y)) % 5 == 4
-    return RawSplit(x[~out], y[~out], "digits"), RawSplit(x[out], y[out], "digits", "x_test", "y_test")
-
-
 @functools.cache
-def _digits_table() -> np.ndarray:
-    """Return the pixels and the label of each digit, ``(n, 65)``; one array for all, whose parts are copied."""
+def _digits() -> Splits:
+    """Return the digits inside scikit-learn; every fifth record is a test record, a fixed public rule."""
     # the file itself: importing sklearn.datasets, and much of scipy with it, takes longer than training on what is in it
-    package = importlib.util.find_spec("sklearn")
-    assert package is not None
-    assert package.origin is not None
-    return np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    file = importlib.metadata.distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
+    table = np.loadtxt(str(file), delimiter=",", dtype=np.int64)
+    x, y, out = table[:, :-1].astype(np.uint8).reshape(-1, 8, 8), table[:, -1], np.arange(len(table)) % 5 == 4
+    test = RawSplit(copied(x[out]), copied(y[out]), "digits", "x_test", "y_test")
+    return RawSplit(copied(x[~out]), copied(y[~out]), "digits"), test
 
 
 def download(description: Description, home: Path) -> tuple[RawSplit, RawSplit]:
@@ -301,23 +273,19 @@ def from_arrays(
 ) -> Dataset:
     """Return a dataset of arrays: every record checked, its public inputs settled as by :func:`load`.
 
-    The arrays are copied: what is trained on later are the records that a ledger has, whatever becomes of the arrays.
-    Columns of data frames go by name.
+    The arrays are copied: what is trained on later are the records that a ledger has. Columns of data frames go by name.
 
     Args:
         x: features, ``(n, ...)``, bytes, booleans or finite numbers; or a data frame of pandas or polars; or a mapping of
             arrays, which reach a network of the user's own by name.
         y: labels, ``(n,)``, from 0 to the number of classes - 1; with a schema, as its classes are spelled, or None where
-            the frame has them; with ``classes`` 0 numbers of any shape, ``(n, ...)``.
-        test: features and labels of the test split, declared separate; with a schema, a frame with labels will do; or a part
-            such as 0.2, which a public hash of each record, or person, holds out.
-        classes: public number of classes; counted on the labels if None, and noted. 0 says that labels are no class numbers:
-            then a network of the user's own has a ``loss`` for them.
+            the frame has them; with ``classes`` 0 numbers of any shape, ``(n, ...)``, for a network with a ``loss``.
+        test: features and labels of the test split; with a schema, a frame with labels will do; or a part such as 0.2.
         words: public number of whole numbers (positions of words), which the values are then; of a mapping by name.
         units: whose each record is, ``(n,)`` whole numbers or texts: then a training protects all of a person's together.
         unit: noun of whom those are, such as ``patient``; by default ``user``.
         name: what messages and the ledger call them, printable, at most 200 characters.
-        bounds, target_bounds, records, schema, rows_coincide, for_training: as of :func:`load`.
+        bounds, classes, target_bounds, records, schema, rows_coincide, for_training: as of :func:`load`.
 
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
@@ -341,7 +309,7 @@ def from_arrays(
     held_out = None if pair is None else _split(pair[0], pair[1], table_schema, name, "x of test", "y of test", words)
     if declared.classes == VALUES and units is not None:
         raise DataError("`units`: a person's labels are class numbers, and these are none; leave `units` out")
-    return take_part(settle(name, train, held_out, declared, hold_out=hold_out), None, declared.records, for_training)
+    return settle(name, train, held_out, declared, hold_out=hold_out, for_training=for_training)
 
 
 def copied(values: np.ndarray) -> np.ndarray:
@@ -371,11 +339,7 @@ def _split(x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name
 
 
 def unlabelled(x: Any, words: Words, name: str, x_name: str, *, check: bool = True) -> RawSplit:
-    """Return records without labels: of an array, of a data frame, or those of a mapping side by side.
-
-    Raises:
-        DataError: parts that are no arrays, or have no names that arguments could have.
-    """
+    """Return records without labels: of an array, of a data frame, or those of a mapping side by side."""
     check_no_loader(x)
     if is_frame(x):
         raw = read_table(Table(x, name=f"`{x_name}`"), None, labelled=False)
@@ -404,9 +368,7 @@ def records_of(x: Any, schema: Schema | None, columns: tuple[str, ...] | None, p
 def as_array(values: object, name: str) -> np.ndarray:
     """Return the array that an argument stands for: itself, the values of a tensor, or those of nested lists.
 
-    Raises:
-        DataError: no array holds the same: masked entries would count as records like any other, lists are ragged, or a
-            tensor is sparse or of a type that arrays do not have.
+    DataError where none holds the same: masked entries would count as records, lists are ragged, or a tensor is sparse.
     """
     parts = values if isinstance(values, (list, tuple)) else (values,)
     if any(isinstance(part, np.ma.MaskedArray) for part in parts):

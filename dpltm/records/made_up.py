@@ -1,9 +1,8 @@
 """Made-up rows, and the trial on them of whether a function of a batch keeps its rows apart.
 
-What a function gives for a row alone is known from ``torch.func.vmap``, which runs it on one row and maps that over all of
-them: no row is there for another to see, and a function that asks for a value, to go one way or another, cannot be run so.
-What it gives for the batch must be the same. Where ``vmap`` cannot follow an operation, rows are replaced instead, and not a
-bit of the others may change.
+What a function gives for a row alone is known from ``torch.func.vmap``: no row is there for another to see, and a function
+that asks for a value, to go one way or another, cannot be run so. What it gives for the batch must be the same. Where
+``vmap`` cannot follow an operation, rows are replaced instead, and not a bit of the others may change.
 """
 
 from __future__ import annotations
@@ -87,15 +86,13 @@ def constant(row: Tensor, largest: int = 1) -> list[Tensor]:
 def padded(
     x: Tensor, declared: Iterable[int] = (), fillings: Tensor | None = None, *, filled: bool = False
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches of short rows, and each once more with the first row as it is in ``x``, which is long.
+    """Yield batches of short rows, and each once more with the first row as it is in ``x`` ``(n, ...)``, which is long.
 
     A function that cuts its batch to the longest row gives the others something else in the two. Rows are short along
     every dimension in turn: a quarter is left, and at least one; the rest is padding, behind it or before it.
 
     Args:
-        x: rows, ``(n, ...)``.
-        declared: paddings that somebody names.
-        fillings: rows of padding, ``(k, ...)``, that somebody knows beside those of one value.
+        declared, fillings: paddings that somebody names, and rows of them, ``(k, ...)``, beside those of one value.
         filled: give pairs of ``fillings`` alone.
     """
     ways = [torch.full_like(x[0], value) for value in dict.fromkeys((*paddings(x), *declared))]
@@ -166,9 +163,8 @@ def alone(
 ) -> tuple[Tensor, ...]:
     """Return what a function of batches, which calls a model, gives for each row in a batch of its own, ``(n, ...)`` each.
 
-    Raises:
-        Decides: it asks for values of the batch, in code that is no installed library.
-        CannotFollow: it asks for them in a library, or does what ``vmap`` has no rule for.
+    Decides where it asks for values of the batch, in code that is no installed library; CannotFollow where it asks for them
+    in a library, or does what ``vmap`` has no rule for.
     """
     try:
         with warnings.catch_warnings(), _recurrent_at_once(model or nn.Module(), len(rows[0])):
@@ -319,10 +315,8 @@ class Trial:
     """Trial of whether a function of batches keeps their rows apart.
 
     Attributes:
-        sees: what is looked at of a batch; ``own`` the same of every row alone, ``(n, ...)``, with one row in the dimension
-            of rows.
+        sees: what is looked at of a batch; ``own`` the same of every row alone, ``(n, ...)``, with one row in its dimension.
         along: dimension of rows by number in what is looked at; what has none is passed over.
-        ways: odd rows.
         pairs: batches of short rows, and the same with the first one long.
         filled: those of them whose padding is of no single value, so that float64 need not know it again.
         alike: largest difference to be taken for rounding, of what a row has; gradients only count where that is little:
@@ -338,14 +332,9 @@ class Trial:
     alike: float = ALIKE
 
     def run(self, modules: Sequence[nn.Module], *rows: Tensor) -> str:
-        """Compare rows with what they are alone, in float64, where nothing but mixing makes a difference, or as far as can
-        be, and else replace some; return why, or nothing.
+        """Compare rows with what they are alone, in float64 if that can be, else replace some; return why, or nothing.
 
-        Args:
-            modules: what to compute in float64.
-
-        Raises:
-            Mixes, Decides: a row depends on others, or may.
+        Raises Mixes or Decides where a row depends on others, or may. Modules are those to compute in float64.
         """
         try:
             with in_float64(modules):

@@ -31,10 +31,8 @@ def test_notes(dataset: Dataset) -> list[str]:
     if not dataset.hold_out:
         return [f"{what} is measured on the test split, which is declared separate from the private records"]
     whom = "persons" if dataset.rows.units_name else "records"
-    return [
-        f"{what} is measured on {whom} that a public hash holds out, {dataset.hold_out:g} of the file: nothing is promised"
-        " for those"
-    ]
+    held_out = f"{whom} that a public hash holds out, {dataset.hold_out:g} of the file"
+    return [f"{what} is measured on {held_out}: nothing is promised for those"]
 
 
 def outside_notes(dataset: Dataset, x: np.ndarray) -> list[str]:
@@ -94,14 +92,12 @@ def public_input_notes(dataset: Dataset) -> list[str]:
         notes.append(
             f"the number of classes ({dataset.classes}) was read off the labels and is treated as public (`classes`)"
         )
-    if dataset.tables and dataset.catalogued:
-        notes.append(
-            f"the vocabulary of {dataset.name} was ranked on its own training reviews and is treated as public"
-        )
-    elif dataset.tables:
-        notes.append(
+    if dataset.tables:
+        ranked = f"the vocabulary of {dataset.name} was ranked on its own training reviews and is treated as public"
+        unknown = (
             f"which word is at which position is taken as public: no record of {dataset.name} may have decided it"
         )
+        notes.append(ranked if dataset.catalogued else unknown)
     return notes
 
 

@@ -23,10 +23,7 @@ def unit_range(bounds: tuple[float, float]) -> tuple[float, float]:
 
 
 def affine(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Return multiplier and offset, finite in single precision, that take finite ``low < high`` onto the unit range.
-
-    ``x * multiplier + offset``, then clamped to ``unit_range(bounds)``, is the scaled value.
-    """
+    """Return multiplier and offset, finite in single precision, that take finite ``low < high`` onto the unit range."""
     low, high = (float(b) for b in bounds)
     option = "`bounds` " + ",".join(repr(end).removesuffix(".0") for end in (low, high))
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -43,14 +40,7 @@ def affine(bounds: tuple[float, float]) -> tuple[float, float]:
 
 
 def scale(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
-    """Return features ``(n, ...)`` in the unit range, flattened record by record; those outside the bounds saturate.
-
-    Returns:
-        ``(n, features)`` float32 in ``[0, 1]`` when ``low >= 0``, else in ``[-1, 1]``.
-
-    Guarantees:
-        Row i depends on record i and on ``bounds`` only.
-    """
+    """Return features ``(n, ...)`` in the unit range, ``(n, features)`` float32, row by row; those outside saturate."""
     multiplier, offset = affine(bounds)
     flat = x.reshape(len(x), math.prod(x.shape[1:]))
     scaled = flat.astype(np.result_type(x.dtype, np.float32))
@@ -71,18 +61,8 @@ def unscale(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
 
 
 def prepare(x: np.ndarray, bounds: tuple[float, float], tables: tuple[int, ...] = (), parts: Parts = ()) -> np.ndarray:
-    """Return what a network gets of records: their features scaled, or the positions in tables that they hold.
-
-    Args:
-        tables: sizes of the tables that values are positions in (see ``Dataset``); empty where they are quantities.
-        parts: what stands side by side in a record, each with bounds of its own; empty where that is one array.
-
-    Returns:
-        ``(n, features)`` float32: see ``scale``; or whole numbers from 0 up to the size of their table, exact, with 0 for
-        whatever is outside.
-
-    Guarantees:
-        Row i depends on record i and on public inputs only.
+    """Return what a network gets of records, ``(n, features)`` float32, row by row: features scaled (:func:`scale`), or
+    positions in tables of such sizes, exact, with 0 for whatever is outside; ``parts`` each by bounds of its own.
     """
     if parts:
         part_values = zip(parts, split(x, parts), strict=True)

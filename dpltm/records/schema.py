@@ -11,6 +11,7 @@ import datetime
 import itertools
 import json
 import math
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -61,14 +62,8 @@ class Column:
     """Content of a column.
 
     Attributes:
-        bounds: of numbers, or of dates as days since the year 1: what is outside counts as the nearest of them.
+        kind, bounds and so on: as in docs/data.md; of dates bounds are days since the year 1.
         values: spellings of each category, or of each class of labels.
-        shares: public or paid shares of the classes of labels, of sum 1; none where nobody says them.
-        buckets: numbers that words are hashed to.
-        missing: whether cells may be empty; then one feature says so.
-        other: whether other categories are allowed; they are none of the features. Of numbers and dates, whether other words
-            are; they count as empty cells.
-        log: whether logarithms of numbers are taken, from the lower bound on.
         decimal: the point of numbers, as in the whole table.
         wanted: whether kind, bounds or values are still to be found under DP (``dpltm.verbs.schema``); then one feature.
     """
@@ -105,9 +100,7 @@ class Schema:
     """Content of a table.
 
     Attributes:
-        skip: beginning of lines that are no records; nothing for none.
-        separator, encoding: of a ``.csv`` file; and
-        decimal: the point of all numbers in it.
+        header, missing and so on: how a file is written, as in docs/data.md.
         lineage: releases that bounds and values were found by, and public records that they were read off.
     """
 
@@ -168,11 +161,6 @@ class Schema:
         """Columns of which something is still to be found."""
         return tuple(column for column in self.columns if column.wanted)
 
-    def check_finished(self) -> None:
-        if self.wanted:
-            names = shown([column.name for column in self.wanted])
-            raise DataError(f"`schema`: kind, bounds or values of {names} are private; write or find them (`private`)")
-
 
 NO_SCHEMA = Schema(())
 """Of a table that none is said of: without columns."""
@@ -190,14 +178,11 @@ def as_schema(schema: object) -> Schema | None:
 def read_schema(path: Path, part: bool = False) -> Schema:
     """Return the schema in the file that ``schema`` names; arguments and errors as of :func:`parse_schema`."""
     where = f"`schema` {path}"
-    if not path.is_file():  # nor a pipe, which would be waited for
-        raise DataError(f"{where}: no such file; correct the path, or draft one with dpltm datasets schema")
+    if not path.is_file() or path.stat().st_size > MAX_BYTES:  # nor a pipe, which would be waited for
+        small = f"no such file of {MAX_BYTES >> 20} MB or less"
+        raise DataError(f"{where}: {small}; correct the path, or draft one with dpltm datasets schema")
     try:
-        with path.open("rb") as stream:
-            body = stream.read(MAX_BYTES + 1)
-        if len(body) > MAX_BYTES:
-            raise DataError(f"{where}: is larger than {MAX_BYTES >> 20} MB, as no schema is")
-        return parse_schema(body.decode(), where, part)
+        return parse_schema(path.read_text(encoding="utf-8"), where, part)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{where}: cannot be read ({first_line(error)}); correct the path") from None
 
@@ -239,13 +224,11 @@ def parse_schema(text: str, where: str, part: bool = False) -> Schema:
 def _above(body: dict[str, Any], where: str) -> dict[str, Any]:
     """Return what a schema says of the whole table."""
     above: dict[str, Any] = {name: body.get(name, usual) for name, usual in _ABOVE.items()}
-    missing = above["missing"]
+    missing, marks = above["missing"], (above["separator"], above["decimal"])
     texts = isinstance(missing, list) and all(isinstance(value, str) for value in missing)
     if not (isinstance(above["header"], bool) and texts and isinstance(above["skip"], str)):
         raise DataError(f"{where}: header is true or false, missing a list of texts, and skip a text")
-    marks = above["separator"], above["decimal"]
-    single = all(isinstance(mark, str) and len(mark) == 1 and not mark.isalnum() for mark in marks)
-    if not single or marks[0] in '"\r\n':
+    if not all(isinstance(mark, str) and re.fullmatch(r'[^\w"\r\n]', mark) for mark in marks):
         raise DataError(f'{where}: separator and decimal are one character each, such as ";" and ","')
     try:
         "".encode(above["encoding"])  # refuses what is no encoding of text

@@ -15,7 +15,7 @@ from dpltm.errors import DataError, whole_number
 from dpltm.privacy.checks import check_delta_of
 from dpltm.privacy.entry import HASHES, Cut, Part
 from dpltm.records.catalogue import Description
-from dpltm.records.dataset import LEVELS, BoundsOrigin, Dataset, Origin, RawSplit
+from dpltm.records.dataset import LEVELS, BoundsOrigin, Dataset, Form, Origin, RawSplit
 from dpltm.records.input_parts import differences
 from dpltm.records.scaling import affine
 from dpltm.records.split import Arrays, Rows, Split
@@ -44,17 +44,9 @@ def check_name(name: object) -> None:
 
 @dataclass(frozen=True)
 class Declared:
-    """Public facts about records that somebody declared, as plain numbers; None is what was not.
+    """Public facts about records that somebody declared (see :func:`dpltm.records.load`), as plain numbers, or None.
 
-    Attributes:
-        bounds: of every feature.
-        classes: number of classes; ``VALUES`` where labels are none.
-        records: number of training records, or of persons.
-        target_bounds: range of labels that are numbers, in place of classes.
-        rows_coincide: whether records of both splits may be equal; those of a publication, or of other persons, may.
-
-    Raises:
-        DataError: a fact is out of range, or no number.
+    DataError for one that is out of range, or no number. ``classes`` is ``VALUES`` where labels are no class numbers.
     """
 
     bounds: tuple[float, float] | None = None
@@ -102,8 +94,7 @@ def check_none(why: str, **facts: object) -> None:
 def check_delta(delta: float, dataset: Dataset) -> None:
     """Raise InputError unless 0 < delta < 1/n: at 1/n, publishing a random record would pass.
 
-    A declared number of records below the true one does not loosen the bound. A described one is used as it is: the true one
-    differs from it in a part by hash alone, by little, and is private.
+    The described number is used as it is: in a part by hash the true one, which is private, differs from it by little.
     """
     described = dataset.records_origin == "described"
     check_delta_of(delta, dataset.records, dataset.records if described else len(dataset.train), dataset.unit)
@@ -172,30 +163,28 @@ def settle(
     *,
     description: Description | None = None,
     hold_out: Fraction | None = None,
+    subset: str | None = None,
+    for_training: bool = False,
 ) -> Dataset:
-    """Return splits as they were read as a dataset: checked, with their public inputs.
+    """Return splits as they were read as a dataset: checked, with their public inputs, cut to a part.
 
-    Args:
-        declared: what was declared; of a table by a schema not its bounds, classes and target.
-        hold_out: part of the training records that becomes the test split, where there is none; None for no part.
+    ``hold_out`` is the part of the training records that becomes the test split, where there is none. Others: see ``load``.
     """
     if hold_out is not None and (test is not None or description is not None):
         raise DataError(f"`test` {float(hold_out):g}: is for a file of yours that has no test split; drop `test`")
     published = description is not None and description.records == len(train.x)
     target = train.schema.target if train.schema.columns else declared.target_bounds
-    declared_classes = declared.classes
-    if target is not None:
-        train, declared_classes = _with_levels(train, target), 2
-        test = None if test is None else _with_levels(test, target)
-    split, places = _checked(train, Part(name), empty=published, valued=declared.classes == VALUES)
+    valued = declared.classes == VALUES
+    split, places = _checked(train, Part(name), target, valued, empty=published)
     bounds, bounds_origin = _bounds(declared.bounds, description, train, test)
-    classes, classes_origin = _classes(declared_classes, description, split._closed.y, train)
-    labels = classes if target is None else LEVELS + 1
-    _check_range(split, labels, train)
+    known_classes = declared.classes if target is None else 2
+    classes, classes_origin = _classes(known_classes, description, split._closed.y, train)
+    if target is None:
+        _check_range(split, classes, train)
     tested = None
     if test is not None:
         test = test.in_order(train.columns, train.source)
-        tested, _ = _checked(test, Part(f"{name} (test)"), valued=split.valued)
+        tested, _ = _checked(test, Part(f"{name} (test)"), target, valued)
         if other := differences(train.parts, test.parts):
             raise DataError(f"{test.source}: records of {test.x_name} {other}; give both splits the same parts")
         for name_of, form, expected in (
@@ -204,8 +193,10 @@ def settle(
         ):
             if form != expected:
                 raise DataError(f"{test.source}: {name_of} has {form}; give {expected}, as in training")
-        _check_range(tested, labels, test)
+        if target is None:
+            _check_range(tested, classes, test)
         apart = published and test.source == train.source  # a publication says that its splits are separate
+        tested = replace(tested, nobodys=published)
         _check_separate(name, split.rows, tested.rows, train, test, apart or declared.rows_coincide)
     dataset = Dataset(
         name=name,
@@ -219,22 +210,23 @@ def settle(
         lineage=train.schema.lineage,
         catalogued=description is not None,
         _places=places if published else None,
-        tables=train.tables,
         bounds_origin=bounds_origin,
-        schema=train.schema,
-        columns=train.columns,
-        left_out=train.left_out,
-        parts=train.parts,
         target=target,
+        **{name: getattr(train, name) for name in Form.__dataclass_fields__},
     )
-    return dataset if hold_out is None else _with_test(dataset, hold_out)
+    dataset = _cut(dataset, hold_out, subset, declared.records)
+    if for_training:
+        _check_trainable(dataset.train._closed.y, dataset, subset)
+    return dataset
 
 
-def _checked(raw: RawSplit, part: Part, *, empty: bool = False, valued: bool = False) -> tuple[Split, np.ndarray]:
+def _checked(
+    raw: RawSplit, part: Part, target: tuple[float, float] | None, valued: bool, empty: bool = False
+) -> tuple[Split, np.ndarray]:
     """Return the records of a split, with what identifies them, and the place of each; those that are there alone."""
     x = checked_features(raw)
-    y = _checked_values(raw) if valued else _checked_labels(raw, empty)
-    rows = Rows(x, y) if raw.rows is None else raw.rows
+    y = _labels(raw, target, valued, empty)
+    rows = Rows(x, y if target is None else np.asarray(raw.y)) if raw.rows is None else raw.rows
     if rows._cells is raw.x:  # one array for both where they are the same
         rows = rows.known_by(x)
     split = Split(Arrays(x, y), rows, part, valued=valued)
@@ -266,41 +258,6 @@ def checked_features(raw: RawSplit) -> np.ndarray:
     return np.ascontiguousarray(x, x.dtype.newbyteorder("="))
 
 
-def _labels_of(raw: RawSplit, single: bool = True) -> tuple[np.ndarray, str]:
-    """Return labels, known to be numbers, and what messages call them; of any shape unless they are ``single``."""
-    y, where = np.asarray(raw.y), f"{raw.source}: {raw.y_name}"
-    if y.dtype.kind not in "biuf" or y.dtype.itemsize > 8 or y.ndim == 0 or (single and y.ndim > 1):
-        what = f"one number a record{OTHER_LABELS}" if single else "numbers of 64 bits or fewer, a row a record"
-        raise DataError(f"{where} has dtype {y.dtype} and shape {y.shape}; give {what}")
-    return y, where
-
-
-def _checked_labels(raw: RawSplit, empty: bool) -> np.ndarray:
-    """Labels as int64, known to be whole numbers from 0 up; places may be ``EMPTY`` where that is said."""
-    y, where = _labels_of(raw)
-    # Half-precision numbers cannot be compared with the limit. NaN fails every comparison: so ask for what is right.
-    values = y.astype(np.float64) if y.dtype.kind == "f" else y
-    right = (values >= 0) & (values < _LABEL_LIMIT) & (np.floor(values) == values)
-    if empty and y.dtype.kind in "if":
-        right |= values == EMPTY
-    if not right.all():
-        record = int(np.argmin(right))
-        raise DataError(f"{where} has label {y[record]} at record {record}; number classes 0 to K-1{OTHER_LABELS}")
-    return y.astype(np.int64)
-
-
-def _with_levels(raw: RawSplit, target: tuple[float, float]) -> RawSplit:
-    """Return the same with targets as levels of their public range; what lies outside counts as its ends."""
-    y, where = _labels_of(raw)
-    if not (finite := np.isfinite(y)).all():
-        at = int(np.argmin(finite))
-        raise DataError(f"{where} has {y[at]} at record {at} (counted from 0); a target must be finite")
-    low, high = target
-    parts = (np.clip(y.astype(np.float64), low, high) - low) / (high - low)
-    rows = Rows(np.asarray(raw.x), y) if raw.rows is None else raw.rows
-    return replace(raw, y=np.rint(parts * LEVELS).astype(np.int64), rows=rows)
-
-
 OTHER_LABELS = (
     "; declare the public range of a number to be predicted by `target_bounds` LO,HI; in Python, a network of your own takes"
     " other labels with `loss=`, one value each (integers: `classes=0`)"
@@ -308,15 +265,29 @@ OTHER_LABELS = (
 """What to do with labels that are no class numbers."""
 
 
-def _checked_values(raw: RawSplit) -> np.ndarray:
-    """Labels of any shape, ``(n, ...)``: float32, known to be finite; or int64, of whole numbers by their type."""
-    y, where = _labels_of(raw, single=False)
-    with np.errstate(over="ignore"):
-        values = np.ascontiguousarray(y, "f4" if y.dtype.kind == "f" else "i8")
-    wrong = ~np.isfinite(values).reshape(len(values), -1).all(1)
-    if wrong.any():
-        raise DataError(f"{where} is not finite in float32, at record {int(np.argmax(wrong))} (counted from 0)")
-    return values
+def _labels(raw: RawSplit, target: tuple[float, float] | None, valued: bool, empty: bool) -> np.ndarray:
+    """Return class numbers, or ``EMPTY``; levels of a target's range; or values of any shape, int64 or finite float32."""
+    y, where = np.asarray(raw.y), f"{raw.source}: {raw.y_name}"
+    if y.dtype.kind not in "biuf" or y.dtype.itemsize > 8 or y.ndim == 0 or (not valued and y.ndim > 1):
+        what = "numbers of 64 bits or fewer, a row a record" if valued else f"one number a record{OTHER_LABELS}"
+        raise DataError(f"{where} has dtype {y.dtype} and shape {y.shape}; give {what}")
+    # half-precision numbers cannot be compared with the limit
+    values = y.astype(np.float64) if y.dtype.kind == "f" else y
+    if valued:
+        with np.errstate(over="ignore"):
+            values = np.ascontiguousarray(y, "f4" if y.dtype.kind == "f" else "i8")
+        right, fix = np.isfinite(values).reshape(len(y), -1).all(1), "a label must be finite in float32"
+    elif target is not None:
+        right, fix = np.isfinite(values), "a target must be finite"
+        low, high = target
+        values = np.rint((np.clip(values.astype(np.float64), low, high) - low) / (high - low) * LEVELS)
+    else:  # NaN fails every comparison: so ask for what is right
+        right = (values >= 0) & (values < _LABEL_LIMIT) & (np.floor(values) == values) | (empty & (values == EMPTY))
+        fix = f"number classes 0 to K-1{OTHER_LABELS}"
+    if not right.all():
+        record = int(np.argmin(right))
+        raise DataError(f"{where} has label {y[record]!s:.60} at record {record} (counted from 0); {fix}")
+    return values if valued else values.astype(np.int64)
 
 
 def _check_range(split: Split, classes: int, raw: RawSplit) -> None:
@@ -351,24 +322,6 @@ def _check_separate(
 # parts
 
 
-def _with_test(dataset: Dataset, hold_out: Fraction) -> Dataset:
-    """Return both splits of a file that is cut in two by a public hash of each record, or person.
-
-    So one record, or person, more or less changes one of the two parts, and the part that is trained on is a dataset as if
-    somebody had cut the file in two. Nothing is promised for those that are held out, as for any test records.
-    """
-    at = int(hold_out * HASHES)
-    out = _cut_hashes(dataset, f"`test` {float(hold_out):g}") < at
-    if out.all() or not out.any():
-        raise DataError(f"`test`: that part of {dataset.name} is nobody, or everybody; take another, or name a file")
-    cut, columns = dataset.rows.cut
-    train, test = (
-        replace(dataset.train.taken(np.flatnonzero(inside)), part=Part(dataset.name, None, columns, cut, *ends))
-        for inside, ends in ((~out, (at, HASHES)), (out, (0, at)))
-    )
-    return replace(dataset, train=train, test=test, records=len(train))
-
-
 MOST_EQUAL = 0.2
 """Part of a table's records that may equal another, label and all: of few values, labels would decide who is in a part."""
 
@@ -388,42 +341,42 @@ def _cut_hashes(dataset: Dataset, option: str) -> np.ndarray:
     return hashes
 
 
-def take_part(dataset: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:
-    """Return a part of a dataset, such as ``0.5:1.0``; None for the whole.
+def _cut(dataset: Dataset, hold_out: Fraction | None, subset: str | None, records: int | None) -> Dataset:
+    """Return a part of a dataset, such as ``0.5:1.0``, without what a public hash of each record, or person, holds out.
 
-    The size of a part of a described dataset follows from the description alone: how many hashes fall into it is private. Of
-    others it is counted on the part, so that no record outside of it has a say. Declared ``records`` are those of the part
-    that is named: what is held out of it for the test is taken off, by its share.
+    The size of a part of a described dataset follows from the description: how many hashes fall into it is private. It
+    is counted on parts of others. From declared ``records`` the share that is held out for the test is taken off.
     """
-    part, size, places = dataset.part, dataset.records, dataset._places
-    named = range(HASHES)
-    inside = np.ones(len(dataset.train), dtype=bool)
+    name, size, places, split = dataset.name, dataset.records, dataset._places, dataset.train
+    cut, columns = split.rows.cut
+    begin, part, inside = int((hold_out or 0) * HASHES), Part(name), np.ones(len(split), dtype=bool)
     if subset is not None:
-        asked = parse_subset(subset, dataset.name, hashed=dataset.rows.cut, places=None if places is None else size)
-        if asked.stop <= part.start:
-            raise DataError(f"`subset` {subset}: that part of {dataset.name} is held out (`test`); take another")
-        if asked.cut != "whole":
-            named, part = range(asked.start, asked.stop), replace(asked, start=max(part.start, asked.start))
-        if part.cut == "place":
-            assert places is not None
-            inside = (places >= part.start) & (places < part.stop)
-            size = part.stop - part.start  # an empty place is never drawn, but counts
-        elif part.cut != "whole":
-            hashes = _cut_hashes(dataset, f"`subset` {subset}")
-            inside = (hashes >= part.start) & (hashes < part.stop)
-            described = dataset.records_origin == "described"
-            share = (part.stop - part.start) / HASHES
-            size = max(1, math.floor(share * size)) if described else int(inside.sum())
+        part = parse_subset(subset, name, hashed=(cut, columns), places=None if places is None else size)
+        if part.stop <= begin:
+            raise DataError(f"`subset` {subset}: that part of {name} is held out (`test`); take another")
+    if part.cut == "place":
+        assert places is not None
+        inside = (places >= part.start) & (places < part.stop)
+        size = part.stop - part.start  # an empty place is never drawn, but counts
+    elif hold_out is not None or part.cut != "whole":
+        hashes = _cut_hashes(dataset, f"`subset` {subset}" if hold_out is None else f"`test` {float(hold_out):g}")
+        first, stop = (0, HASHES) if part.cut == "whole" else (part.start, part.stop)
+        part = Part(name, None, columns, cut, max(begin, first), stop)
+        if hold_out is not None:
+            out = hashes < begin
+            if out.all() or not out.any():
+                raise DataError(f"`test`: that part of {name} is nobody, or everybody; take another, or name a file")
+            test = replace(split.taken(np.flatnonzero(out)), part=Part(name, None, columns, cut, 0, begin))
+            dataset = replace(dataset, test=test)
+        inside = (hashes >= part.start) & (hashes < part.stop)
+        described = dataset.records_origin == "described"
+        size = max(1, math.floor((part.stop - part.start) / HASHES * size)) if described else int(inside.sum())
+        records = None if records is None else max(1, records * (part.stop - part.start) // (stop - first))
     if not inside.any():
-        raise DataError(f"`subset`: no record of {dataset.name} falls into that part; take a wider one")
-    train = dataset.train if inside.all() else dataset.train.taken(np.flatnonzero(inside))
-    if for_training:
-        _check_trainable(train._closed.y, dataset, subset)
-    if records is not None and part.cut in ("record", "person"):
-        records = max(1, records * (part.stop - part.start) // len(named))
+        raise DataError(f"`subset`: no record of {name} falls into that part; take a wider one")
     return replace(
         dataset,
-        train=replace(train, part=part),
+        train=replace(split if inside.all() else split.taken(np.flatnonzero(inside)), part=part),
         records=size if records is None else records,
         records_origin=dataset.records_origin if records is None else "declared",
         _places=None if places is None else places[inside],
@@ -452,19 +405,15 @@ def parse_subset(
     """Return the part of the records that ``text`` names.
 
     Args:
-        text: ``FRACTION``, the first part of the records, in (0, 1]; or ``A:B`` in fractions, ends with a decimal point, of
-            which a missing one, 0 or 1 may stand beside another; or ``A:B`` in places, whole numbers counted from 0, of
-            which a missing one is an end of the file.
+        text: ``FRACTION`` in (0, 1]; ``A:B`` in fractions, of which one has a decimal point; or ``A:B`` in places, from 0.
+            A missing end is that of the file.
         hashed: the cut that fractions are of, and the columns that its hash is taken by.
         places: how many places the published file fixes; None where nothing fixes them.
 
-    Raises:
-        DataError: ``text`` has none of these forms, means nothing, or places that are outside the file or not fixed.
-
     Guarantees:
-        Fractions are of public hashes (``Rows.cut_hashes``), not of the file: a record, or person, more or less
-        changes the one part that its hash falls into. ``A:B`` and ``B:C`` are disjoint and together are ``A:C``. Places are
-        taken only where the publication says who stands where: the neighbour has one place empty, and nobody moves.
+        Fractions are of public hashes (``Rows.cut_hashes``): a record, or person, more or less changes the one part that its
+        hash falls into. ``A:B`` and ``B:C`` are disjoint and together are ``A:C``. Places are taken only where a publication
+        says who stands where: the neighbour has one place empty, and nobody moves.
     """
     head, colon, tail = text.partition(":") if ":" in text else ("0", "", text)
     of_hashes = not colon or "." in text  # without a colon "500" could mean too many things

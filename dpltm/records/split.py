@@ -49,12 +49,9 @@ def filled(shape: tuple[int, ...], dtype: DTypeLike, rows: Iterator[np.ndarray])
 
 
 class Arrays(NamedTuple):
-    """Records in the open.
+    """Records in the open: features ``(n, ...)``, all finite; labels ``(n,)`` int64, or as in ``Dataset``.
 
-    Attributes:
-        x: features, ``(n, ...)``, any real dtype, all finite; of users ``(n, slots, ...)``.
-        y: labels, ``(n,)`` int64, in ``0..classes-1``; of users ``(n, slots)``, ``ABSENT`` in empty slots; where they are no
-            class numbers ``(n, ...)``, int64 or float32.
+    Of users features are ``(n, slots, ...)`` and labels ``(n, slots)``, ``ABSENT`` in empty slots.
     """
 
     x: np.ndarray
@@ -63,11 +60,7 @@ class Arrays(NamedTuple):
 
 @dataclass(frozen=True)
 class Public:
-    """The word of a caller that records are public, where no ledger is at hand to hold it, or not yet.
-
-    Attributes:
-        words: what is read off them.
-    """
+    """The word of a caller that records are public, where no ledger holds it yet, and of what is read off them."""
 
     words: str
 
@@ -93,20 +86,17 @@ VALUES = 2**16
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The records of one split as they were read, before any schema, by which one is told from another.
+    """The records of one split as they were read, before any schema, by which one is told from another; closed.
 
     A public hash looks at one record, or one person, and at nothing else, so that a record more or less changes the part
     that it falls into and no other (privacy-model.md 1.5). It is the same for everybody, whatever the order of the file, the
     width of its numbers, the column of the label, or a schema. Numbers count as float32, so 1 is 1.0 and True.
 
-    They are closed, as those of a ``Split`` are.
-
     Attributes:
         _cells: ``(n, ...)``, as stored; of a table also those of the column that says whose a record is.
         _targets: labels, ``(n,)``; where they are no class numbers ``(n, ...)``.
         _ragged: of texts, all words, and where each record's begin, ``(n + 1,)``; then the cells are not looked at.
-        _units: whose each record is, ``(n,)`` texts, where something says so; and
-        units_name: the noun.
+        _units: whose each record is, ``(n,)`` texts, where something says so; ``units_name`` is the noun.
     """
 
     _cells: np.ndarray = field(repr=False)
@@ -129,10 +119,7 @@ class Rows:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of these records in their order: of the cells as they were read, labels included.
-
-        Whose they are is left out unless a column says so, so the same records are the same whoever is protected.
-        """
+        """SHA-256 of these records in their order, labels included; whose they are only counts where a column says so."""
         order, names = (None, None) if self._names is None else self._names
         content = hashlib.sha256(repr((names, len(self))).encode())
         if self._ragged is not None:
@@ -200,10 +187,7 @@ class Rows:
         return replace(self, _units=units, units_name=units_name)
 
     def identities(self, *, of_persons: bool = False) -> np.ndarray:
-        """Return a digest of each record, ``(n,)`` uint64: of its features and their names, or of whose it is. Private.
-
-        It is that of public hashes under a secret key, without labels: the same within a process alone.
-        """
+        """Return a digest of each record without its label, ``(n,)`` uint64, or of whose it is, by a key of this process."""
         if of_persons:
             assert self._units is not None
             return _hashed(map(str.encode, self._units.tolist()), b"persons")
@@ -279,20 +263,17 @@ def _floats(values: np.ndarray, dtype: str) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Split:
-    """Records of one split, with their labels, closed.
+    """Records of one split, with their labels, closed. ``len`` counts them, which is private under add/remove.
 
     Python keeps nobody from attributes that begin with an underscore. So it keeps no reader out; it makes whoever opens
     records say by what, and a test knows every place that does.
 
     Attributes:
-        _closed: the arrays.
         rows: these records as they were read, single ones even of persons; by default what they hold.
         part: which records of their file they are, by name and cut; the snapshot is given by a ledger.
         file: all records that were read, where these are a part; None where they are all.
         nobodys: whether they are nobody's of any population: held out by the publication that they are from.
         valued: whether labels are no class numbers: then several in a row are those of one record, and not of a person.
-
-    ``len`` counts them, which is private under add/remove: sampling rates and scores go by ``Dataset.records``.
     """
 
     _closed: Arrays
@@ -348,8 +329,8 @@ class Split:
         """Return the same records, closed as before, with what a function makes of their features.
 
         Args:
-            rows: of features and labels of some records, ``(k, ...)``, what stands in the place of the features. It must
-                treat every record by itself, and any number of them.
+            rows: of features and labels of some records, ``(k, ...)``, what stands in the place of the features; it treats
+                every record by itself.
             keep: gives the array that what comes of them lies in, piece by piece (``filled`` is one).
             step: told how many records are done.
         """
@@ -401,14 +382,11 @@ class Split:
         return content.hexdigest()
 
     def open(self, by: Opener) -> Arrays:
-        """Return the arrays; none is copied.
+        """Return the arrays, not copied; InputError where nothing is on record by which they are read.
 
         Args:
             by: the secret of a release that was paid for; an entry on record by which they are read as they are
                 (``Ledger.declared``); the word of a caller; or None for records that are nobody's.
-
-        Raises:
-            InputError: nothing is on record by which they are read.
         """
         if isinstance(by, Entry):
             opened = bool(by.home) and by.exposes

@@ -34,15 +34,7 @@ def check_column(dataset: Dataset, name: str) -> None:
 
 
 def subgroups_of(dataset: Dataset, x: np.ndarray, name: str) -> Subgroups:
-    """Return the subgroups of records by one of their columns: its categories, or bands of its numbers.
-
-    Args:
-        x: records as they are read, ``(n, ...)``, in front of a feature map.
-        name: of the column.
-
-    Raises:
-        InputError: there is no such column, or it holds neither categories, numbers nor dates.
-    """
+    """Return the subgroups of records as read, ``(n, ...)``, by a column: its categories, or bands of its numbers."""
     column, start = _find(dataset, name)
     rows = x.reshape(len(x), -1)
     if column is None:

@@ -39,11 +39,7 @@ _WHOLE = re.compile(r"([+-]?)0*([0-9]+)(?:\.0*)?")
 
 
 def whose(value: object) -> str:
-    """Return the name of a unit: composed text (NFC) without blanks around it; 7, 7.0, "7" and " 007" are one unit.
-
-    Guarantees:
-        Depends on this value alone: a record more or less never makes two units of one.
-    """
+    """Return the name of a unit, by this value alone: composed text (NFC); 7, 7.0, "7" and " 007" are one unit."""
     text = (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()
     match = _WHOLE.fullmatch(text)
     if match is None:
@@ -82,16 +78,10 @@ def check_per_unit(per_unit: int | None) -> None:
 
 
 def in_slots(units: np.ndarray, hashes: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the records in slots: of each unit those of the lowest hashes, at most ``slots``.
-
-    Args:
-        hashes: of records, ``(n,)``; equal ones keep their order.
+    """Return the records in slots: of each unit those of the lowest hashes, at most ``slots``, by those of that unit alone.
 
     Returns:
         Indices of the records that count, and row and slot of each; units are in the order of their numbers.
-
-    Guarantees:
-        Which records of a unit count, and where, depends on those of that unit alone.
     """
     order = np.lexsort((hashes, units))
     _, first, count = np.unique(units[order], return_index=True, return_counts=True)
@@ -117,12 +107,11 @@ def at_unit(dataset: Dataset, per_unit: int | None) -> Dataset:
 
     Returns:
         Training records ``x (persons, K, ...)`` with labels ``y (persons, K)``, ``ABSENT`` in empty slots, whose records are
-        zeros. The test split stays as it is, single records of other persons. The identity is that of ``dataset``: it is the
-        same data.
+        zeros. The test split stays as it is, single records of other persons; so does the identity.
 
     Guarantees:
-        A row depends on the records of its own person and on public inputs alone: where one has more than K, those of the
-        K lowest public hashes are taken. So one person more or less, whatever it holds, is one row more or less.
+        A row depends on the records of its own person, those of the K lowest public hashes, and on public inputs alone: one
+        person more or less, whatever it holds, is one row more or less.
     """
     if dataset.of_persons:
         return dataset

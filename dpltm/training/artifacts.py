@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from dpltm.training.canaries import Observations
 
 ProvenanceKind = Literal["data-free", "public", "dp", "private"]
-"""Source of masks, theta0 and predictors: no records; records declared public; a DP release; private records with
-no mechanism.
-"""
+"""Source of masks, theta0 and predictors: nothing; public records; a DP release; private records with no mechanism."""
 
 PROVENANCES: tuple[ProvenanceKind, ...] = get_args(ProvenanceKind)
 
@@ -68,16 +66,12 @@ class TicketSet:
 
     Attributes:
         body: spec, theta0 and tickets.
-        name: label.
-        criterion: how weights were chosen.
-        provenance: what masks, theta0 and predictors were made from.
-        made_from: lineage of everything that they depend on.
-        parent: the set it was made from, if any.
+        criterion, provenance: how weights were chosen, and what masks, theta0 and predictors were made from.
+        made_from: lineage of everything that they depend on; ``parent`` is the set that they were made from.
+        feature_map: what stands in front of the network.
         config: settings of generation, transfer or compaction.
-        feature_map: what stands in front of the network; None where it takes records as they are.
-        label: what messages call it: its name, or where it was read from.
-        path: its folder; None for a set in memory.
-        on_mark: writes a lineage into that folder; None for a set in memory.
+        label: what messages call it: its ``name``, or where it was read from.
+        on_mark: writes a lineage into its folder ``path``; both are None for a set in memory.
         privacy: the report on the records that it was made from; None of a set that was read.
         draws: from it, and from every set in memory that shares its tickets: copies, transfers, compactions.
     """
@@ -112,11 +106,7 @@ class TicketSet:
         return self.made_from | self.draws.lineage
 
     def mark(self, lineage: Lineage) -> None:
-        """Add a draw to its lineage, in memory and in its folder: whoever takes a round later may have seen the winner.
-
-        Raises:
-            ArtifactError: the folder cannot be written.
-        """
+        """Add a draw to its lineage, in memory and in its folder: whoever takes a round later may have seen the winner."""
         if self.on_mark is not None:
             self.on_mark(lineage)
         self.draws.lineage |= lineage
@@ -128,25 +118,16 @@ class TicketSet:
         return set_id(theta0, {str(ticket.round): ticket.mask for ticket in self.body.tickets})
 
     def ticket(self, number: int) -> Ticket:
-        """Return the ticket of round ``number``.
-
-        Raises:
-            ArtifactError: there is no such round.
-        """
+        """Return the ticket of round ``number``. Raises ArtifactError if there is none."""
         last = len(self.body.tickets) - 1
         if not 0 <= number <= last:
             raise ArtifactError(f"{self.label}@{number}: no such round; it has rounds 0 to {last}")
         return self.body.tickets[number]
 
     def takes(self, dataset: Dataset) -> Dataset:
-        """Return the records behind the map that the set remembers.
-
-        Raises:
-            InputError: the map, or the network behind it, does not take them.
-        """
-        dataset = take_over_map(
-            dataset.in_order(columns_in(self.config), self.label), self.feature_map, None, self.label
-        )
+        """Return the records behind the map that the set remembers; InputError if that or the network does not take them."""
+        dataset = dataset.in_order(columns_in(self.config), self.label)
+        dataset = take_over_map(dataset, self.feature_map, None, self.label)
         check_takes(self.body.spec, dataset, self.label, ", or carry it over (dpltm tickets transfer, dpltm.transfer)")
         return dataset
 
@@ -180,15 +161,13 @@ def with_start(provenance: ProvenanceKind, network: Network) -> ProvenanceKind:
 
 @dataclass(frozen=True)
 class Winner:
-    """The round that won.
+    """The ``round`` that won, drawn or chosen on public data, of ``tickets``.
 
     Attributes:
-        round: that was drawn, or chosen on public data.
         lineage: of the set, and of the draw.
-        tickets: the set that was drawn from.
         facts: how it was drawn, as answers have it: ``mechanism``, ``eps1``, ``score``, ``sensitivity``.
         privacy: the report on the private records; None of a winner that was read.
-        revealed: of all candidates ``round``, ``density``, ``accuracy``, ``score`` and ``probability`` on private records,
+        revealed: ``round``, ``density``, ``accuracy``, ``score`` and ``probability`` of all candidates on private records,
             where that was asked for, and entered without protection.
     """
 
@@ -232,22 +211,18 @@ def columns_in(config: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True)
 class Run:
-    """A trained network, and everything that says how it came about.
+    """A trained network, and everything that says how it came about; of a run that was read, less is known.
 
     Attributes:
         config: its settings, as ``config.json`` holds them.
         model: the network, on the CPU; pruned weights are zero.
         network: of the user's own, which ``config`` names; None of a kind by name.
-        mask: which weights are live.
-        feature_map: what stands in front of the network; None where it takes records as they are.
+        mask, feature_map: which weights are live, and what stands in front.
         metrics: what was noted on the way, a line for each point.
-        privacy: the report on the records that were trained on; None of a run that was read.
-        ledger: that paid; None of a run that was read, and where nothing was paid.
-        lineage: of everything that it depends on, its own training among it: what goes with it wherever it goes.
-        seconds: how long its training took, which no artifact keeps.
-        observations: what an audit of its training saw; None where there was none.
-        skill: how good it is on the test split; None without one, where accuracy was measured on the records
-            themselves, of a network that diverged, and of a run that was read.
+        ledger, privacy: that paid, and the report on the records that were trained on.
+        lineage: of everything that it depends on, its own training among it.
+        seconds, observations: how long its training took, and what an audit of it saw.
+        skill: how good it is on the test split; None where accuracy was measured on the records themselves, or it diverged.
         label: what messages call it.
         path: its folder; None for a run in memory.
     """
@@ -302,11 +277,7 @@ class Run:
 
     @property
     def entry(self) -> Entry | None:
-        """Return the entry that paid for its training, or search; None of a run that nothing paid for.
-
-        Raises:
-            ArtifactError: it names an entry that its lineage lacks, or whose noise is another one.
-        """
+        """The entry that paid for its training, or search, if any. Raises ArtifactError where its lineage lacks that."""
         if self.config.get("entry") is None:
             return None
         facts = self.config.get("resolved")
@@ -320,8 +291,6 @@ class Run:
         raise ArtifactError(f"{self.label}: its lineage holds no training with its settings; they do not fit")
 
 
-# --- starting points ----------------------------------------------------------------------------------------------
-
 DEFAULT_NETWORK = "mlp:300,100"
 
 
@@ -332,11 +301,8 @@ def default_network(dataset: Dataset) -> str:
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """Starting point of a training. The model is trained in place, so each is for one training.
-
-    Attributes:
-        tickets, round: where it comes from; None for a dense network of no set.
-        lineage: of the ticket, with the draws that its set was marked by.
+    """Starting point of one training, for its ``model`` is trained in place: ``spec`` and ``mask``; the ``round`` of the
+    ``tickets`` that it comes from, None for a dense network; and its ``lineage``, with the draws that its set was marked by.
     """
 
     spec: Network
@@ -357,7 +323,7 @@ def from_round(tickets: TicketSet, round: int, winner: Winner | None = None) -> 
 
     Args:
         round: of the ticket; 0 is the whole network with the set's starting weights.
-        winner: that was drawn from the set, if it is known: whatever is taken after a draw carries it.
+        winner: that was drawn from the set: whatever is taken after a draw carries it.
     """
     ticket = tickets.ticket(round)
     tickets.body.spec.check_code(tickets.label)
@@ -372,17 +338,16 @@ def fresh(spec: Network, seed: int) -> StartingPoint:
 
 
 def in_front(ticket: Winner | TicketSet | OwnModel | str | None, dataset: Dataset, features: str | None) -> Dataset:
-    """Return the records behind what is asked for in front of a network; a set remembers its own, and asking is refused.
+    """Return the records behind what stands in front of a network.
 
     Args:
         ticket: that is trained, or the network.
-        features: as they are named; None for none, or those that the set remembers.
+        features: as they are named; a set remembers its own, and naming some is refused.
     """
     if isinstance(ticket, Winner | TicketSet):
         return take_over_map(dataset, None, features, set_of(ticket).label)
-    return with_feature_map(
-        dataset, features if isinstance(ticket, OwnModel) else features_of(dataset, features, ticket)
-    )
+    usual = features if isinstance(ticket, OwnModel) else features_of(dataset, features, ticket)
+    return with_feature_map(dataset, usual)
 
 
 def starting_point(
@@ -397,13 +362,8 @@ def starting_point(
 
     Args:
         ticket: None for the usual network.
-        options: which name ``features`` in front of a network, and the ``seed`` of its weights.
         round: of a set, the ticket to take; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
-
-    Raises:
-        InputError: ``round`` and ``dense`` do not suit the ticket, or there is no such network.
-        ArtifactError: there is no such round.
     """
     dataset = in_front(ticket, dataset, options.features)
     if not isinstance(ticket, Winner | TicketSet):
@@ -414,10 +374,9 @@ def starting_point(
     winner = ticket if isinstance(ticket, Winner) else None
     if dense and round is not None:
         raise InputError("`round`, `dense`: the whole network is no ticket; give one of them")
-    if dense:
-        round = 0
-    elif round is None and winner is not None:
-        round = winner.round
-    elif round is None:
+    number = 0 if dense else round
+    if number is None and winner is not None:
+        number = winner.round
+    if number is None:
         raise InputError("`round` is missing: say which ticket of the set, or train the winner that select returned")
-    return from_round(set_of(ticket), round, winner), dataset
+    return from_round(set_of(ticket), number, winner), dataset

@@ -4,14 +4,9 @@ Each step: Poisson sample, per-record gradients, filter, sum, Gaussian noise on 
 *expected* batch size, optimizer. Everything after the noisy sum is post-processing, so every optimizer has the same
 guarantee. Pruned weights get neither gradient nor noise and stay exactly zero.
 
-# The sum of a step
-
-One process takes it, or several ranks.
-
-**Which rank computes what.** Rank 0 draws who enters a step, and every record's chunk by a coin of its own, as one
-process does (``randomness.sampling``); the others hear of it. Chunks go one after the other into groups, as large as the
-public settings say (``at_once``). Group g belongs to rank g modulo the number of ranks, and goes through the network by
-itself. So what comes out of it does not depend on the number of ranks.
+**Ranks.** Rank 0 draws who enters a step, and every record's chunk by a coin of its own, as one process does
+(``randomness.sampling``). Chunks go one after the other into groups of a public size (``at_once``). Group g belongs to rank
+g modulo the number of ranks, and goes through the network by itself: what comes out of it does not depend on that number.
 
 **Their total does not either.** The sum s of a group, in float64, is split coordinate by coordinate into whole multiples
 of two public steps. S is the power of two from C up to 2 C (``sampling.scale_of``):
@@ -19,8 +14,8 @@ of two public steps. S is the power of two from C up to 2 C (``sampling.scale_of
     high = s rounded to multiples of a = 2^-28 S,    low = (s - high) rounded to multiples of b = 2^-61 S.        (1)
 
 s - high is exact in float64. Sums of highs stay below 2^53 a for up to 2^24 records in a step, sums of lows below 2^53 b
-for up to 2^20 groups, since |low| <= a / 2. Float64 holds all of these exactly, in any order. Rank 0 adds high and low at
-the end, which rounds once, and the noise, once; what the other ranks receive is the noisy mean.
+for up to 2^20 groups, since |low| <= a / 2. Float64 holds all of these exactly, in any order. Rank 0 adds high and low,
+which rounds once, and the noise, once; the other ranks receive the noisy mean.
 
 **The bound is that of one process.** A neighbour's extra record is in one chunk, by its coin; all other chunks, and the
 highs and lows of other groups, stay. Its chunk moves by at most C, float32 rounding included (``sampling``), and (1)
@@ -46,6 +41,7 @@ from dpltm.errors import InputError, first_line
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.gradients.engine import moved_text
 from dpltm.gradients.linear_layer import compiler_at_hand
+from dpltm.networks import Network
 from dpltm.networks.full_precision import full_precision
 from dpltm.networks.masks import Mask
 from dpltm.privacy.mechanisms import AllocatedSgd
@@ -55,7 +51,7 @@ from dpltm.randomness.gaussian_on_device import gaussian_mechanism_on_device
 from dpltm.randomness.noise import RandomSource
 from dpltm.randomness.sampling import USUAL, allocate, in_chunks, poisson_sample, record_keys, scale_of
 from dpltm.records.batches import Batch, Records
-from dpltm.records.dataset import LEVELS
+from dpltm.records.dataset import LEVELS, Dataset
 from dpltm.records.units import ABSENT
 from dpltm.training.canaries import Canaries, Observations
 from dpltm.training.optimizers import OPTIMIZERS, SCHEDULES, NewtonSteps, PerParameter, WeightAverage
@@ -63,9 +59,7 @@ from dpltm.training.plan import NoisySteps
 from dpltm.training.ranks import Ranks
 
 Sample = tuple[np.ndarray, list[int] | None, np.ndarray | None]
-"""Records that enter a step, by chunk, with the number of records of each chunk; None without chunks. Or by group, where the
-filter takes the mean gradient of groups (``training.plan``), or of persons. Last, their keys, where the network draws.
-"""
+"""Records that enter a step, by chunk or group; the size of each, None without chunks; and keys, where the network draws."""
 
 
 def at_once(chunks: int) -> int:
@@ -74,11 +68,8 @@ def at_once(chunks: int) -> int:
 
 
 class ExactSum:
-    """A sum of vectors, the same to the last bit whatever their order and whoever adds them: see (1) of the module.
-
-    Attributes:
-        parts: highs and lows so far, ``(2, length)`` float64; they add up to the sum, and to those of other ranks.
-    """
+    """A sum of vectors, the same to the last bit whatever their order and whoever adds them: see (1) of the module. Its
+    ``parts``, highs and lows so far, ``(2, length)`` float64, add up to the sum, and to those of other ranks."""
 
     def __init__(self, length: int, bound: float, device: torch.device) -> None:
         self._high = torch.zeros(length, dtype=torch.float64, device=device)
@@ -100,8 +91,7 @@ class ExactSum:
         self.parts[1] += values.add_(self._fine).sub_(self._fine)
 
 
-MOST_PASSES = 200_000
-"""Records of all steps together, on average, up to which passes of one record each are borne."""
+MOST_PASSES = 200_000  # records of all steps together, on average, up to which passes of one record each are borne
 
 
 class SampleSums:
@@ -121,14 +111,16 @@ class SampleSums:
         a_group = options.microbatch or (USUAL if records.persons is None else 1)
         self._group = math.ceil(at_once(math.ceil(batch / USUAL)) * USUAL / a_group)
         self._narrow = options.precision == "bfloat16"
-        any_width = plan.filter.kind == "element-wise"
-        self._rows = gradients.settle(batch, options.physical_batch, any_width, self._narrow)
+        self._settle_rows(any_width=plan.filter.kind == "element-wise")
         self._device, weights = device, plan.class_weight
         self._weights = None if weights is None else torch.tensor(weights, dtype=torch.float64, device=device)
         self.filter = plan.filter
-        length = gradients.live
-        self._total = torch.zeros(length, dtype=torch.float64, device=device)
-        self._exact = None if ranks is None else ExactSum(length, self._bound, device)
+        self._total = torch.zeros(gradients.live, dtype=torch.float64, device=device)
+        self._exact = None if ranks is None else ExactSum(gradients.live, self._bound, device)
+
+    def _settle_rows(self, *, any_width: bool) -> None:
+        plan = self._plan
+        self._rows = self._gradients.settle(plan.expected_batch, plan.options.physical_batch, any_width, self._narrow)
 
     def rehearse(self) -> None:
         """Try passes on made-up records; raise InputError for what does not compile, or work in bfloat16, and where records
@@ -138,9 +130,7 @@ class SampleSums:
             with self._precision():
                 place = gradients.rehearse(self.filter)
                 if place is not None:  # a remainder of a thread, perhaps, in a tensor that no module sees or gives
-                    self._rows = gradients.settle(
-                        plan.expected_batch, plan.options.physical_batch, narrow=self._narrow
-                    )
+                    self._settle_rows(any_width=True)
                     place = gradients.rehearse(self.filter)
                 alone = place is not None and plan.mechanism.steps * plan.expected_batch <= MOST_PASSES
                 if alone:
@@ -158,10 +148,7 @@ class SampleSums:
             warnings.warn(f"{moved_text(place)}; until then records pass one by one, slowly", stacklevel=2)
 
     def take(self, sample: Sample | None) -> Tensor:
-        """Return the sum over a sample, ``(live,)`` float64, in memory that the next one overwrites.
-
-        Ranks other than 0 give None, hear of the sample, and get zeros.
-        """
+        """Return the sum over a sample, ``(live,)`` float64, in memory that the next overwrites; ranks but 0 give None."""
         self.clear()  # of a step that was interrupted, too
         if self._ranks is None or self._exact is None:
             assert sample is not None
@@ -222,7 +209,7 @@ class SampleSums:
         return False
 
     def _precision(self) -> torch.autocast:
-        """Of the passes through the network. A cache of casts would outlive a step within a caller's own autocast."""
+        # a cache of casts would outlive a step within a caller's own autocast
         return torch.autocast(self._device.type, torch.bfloat16, enabled=self._narrow, cache_enabled=False)
 
 
@@ -257,9 +244,7 @@ def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
 
 def target_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return the loss of targets that are numbers, one value a record, or person: the cross-entropy of both ends of their
-    range, weighed by where between them a target lies (Papke and Wooldridge 1996). Its gradient is (chance - target) times
-    inputs.
-    """
+    range, weighed by where between them a target lies (Papke and Wooldridge 1996)."""
     parts = target_parts(labels.clamp_min(0), outputs.dtype)
     losses = -(parts * functional.log_softmax(outputs, -1)).sum(-1)
     return losses if losses.ndim == 1 else _mean_of_slots(losses, labels)
@@ -272,23 +257,26 @@ def target_parts(labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def _mean_of_slots(values: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean over the slots that are filled, ``(batch,)``, of values and labels ``(batch, slots)``."""
     present = labels != ABSENT
     return (values * present).sum(1) / present.sum(1).clamp_min(1)
 
 
 def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean loss of each user's labels: ``(batch, slots, classes)`` and ``(batch, slots)`` to ``(batch,)``.
-
-    Labels are ``ABSENT`` in slots that a user left empty. How many are filled is the user's own affair, so it may divide.
-    """
+    """Return the mean loss of each user's labels: ``(batch, slots, classes)`` and ``(batch, slots)`` to ``(batch,)``; how
+    many slots are filled is the user's own affair, so it may divide."""
     losses = functional.cross_entropy(outputs.flatten(0, 1), labels.flatten(), ignore_index=ABSENT, reduction="none")
     return _mean_of_slots(losses.view_as(labels), labels)
 
 
-FIRST = "rank 0/"
-"""Begins the names of what rank 0 alone remembers."""
+def loss_of(spec: Network, dataset: Dataset, scale: float = 1.0) -> Loss:
+    """Return the loss that a network is trained by, one value a record, or person, over a public ``scale``: longer residuals
+    are clipped where the norm of inputs is fixed."""
+    usual = user_cross_entropy if dataset.of_persons else spec.loss or cross_entropy
+    loss = usual if dataset.target is None else target_cross_entropy
+    return loss if scale == 1 else lambda outputs, labels: loss(outputs, labels) / scale
 
+
+FIRST = "rank 0/"  # begins the names of what rank 0 alone remembers
 CANARIES, BANDED = f"{FIRST}canaries/", f"{FIRST}banded_noise"
 
 
@@ -296,13 +284,10 @@ class NoisyGradients:
     """The private part of training: every step leaves the noisy mean gradient of a fresh sample with the parameters.
 
     Args:
-        model: whose parameters get their ``grad``; pruned weights are zeroed before the first.
         loss: to one value a record; or gradients of it by the same network, mask and settings, which are planned already.
-        plan: of the steps, which is public.
         sampling: coins of the Poisson sampler, and keys of what the network draws; cryptographic outside tests.
         noise: bits of the Gaussian noise; cryptographic outside tests and ``noise="fast"``.
-        ranks: all with the same network and records; None for one process. Coins and noise are those of
-            rank 0 alone, and so are ``canaries``.
+        ranks: coins, noise and ``canaries`` are those of rank 0 alone; None for one process.
     """
 
     def __init__(
@@ -371,7 +356,6 @@ class NoisyGradients:
 
     @property
     def observations(self) -> Observations | None:
-        """What its canaries saw; None where there are none."""
         return None if self.canaries is None else self.canaries.observations
 
     def state(self) -> dict[str, Tensor]:
@@ -386,8 +370,6 @@ class NoisyGradients:
         restore(self.state(), state)
 
     def _draw(self) -> Sample:
-        """Draw the records of a step, by chunk or by group (microbatches, persons), with the number of records of each; and
-        keys."""
         records, persons = len(self._records), self._records.persons
         index = self._sampled(records + (0 if self.canaries is None else self.canaries.extra))
         if self.canaries is not None:
@@ -412,10 +394,7 @@ class NoisyGradients:
         return index if self._part_of is None else index[self._part_of[index] == self.step % len(self.plan.strategy)]
 
     def release(self, total: Tensor) -> None:
-        """Put (``total`` + noise) / divisor, ``total`` a sum of ``SampleSums``, into every ``grad``.
-
-        Of several ranks, rank 0 alone adds noise, to its ``total``; the others get the result.
-        """
+        """Put (``total`` + noise) / divisor, ``total`` of ``SampleSums``, into every ``grad``; rank 0 alone adds noise."""
         if self._first:
             query = total if self.banded is None else self.banded.query(total, self.step)
             noise_std = self.plan.mechanism.noise_std
@@ -465,25 +444,18 @@ def train(
     loss: Loss = cross_entropy,
     progress: Callable[[int], object] | None = None,
 ) -> None:
-    """Train ``model`` in place under ``mask``.
-
-    Args:
-        progress: called with the number of steps done, after each.
+    """Train ``model`` in place under ``mask``; ``progress`` is called with the number of steps done, after each.
 
     Guarantees:
-        The parameters after each step are post-processing of the steps of ``plan.mechanism``, each a Poisson-subsampled sum
-        with the sensitivity of ``dpltm.training.plan`` plus N(0, noise_std^2) on every live coordinate.
-        The caller enters the release in a ledger before calling: this function pays for nothing, and returns nothing.
+        The parameters after each step are post-processing of those of ``plan.mechanism``, each a sum with the sensitivity of
+        ``dpltm.training.plan`` plus N(0, noise_std^2) on every live coordinate. The caller has paid.
     """
     Descent(NoisyGradients(model, mask, loss, records, plan, sampling=sampling, noise=noise)).run(progress)
 
 
 class Descent:
-    """The steps of ``train``: each takes a noisy gradient, and moves the parameters by the optimizer of the settings.
-
-    It may end after any step and go on in another process: from its ``state``, and those of its random sources, the same
-    steps follow to the last bit.
-    """
+    """The steps of ``train``. It may end after any step and go on in another process: from its ``state``, and those of its
+    random sources, the same steps follow to the last bit."""
 
     def __init__(self, gradients: NoisyGradients, optimizer: PerParameter | NewtonSteps | None = None) -> None:
         self.gradients, self.step = gradients, 0
@@ -494,12 +466,8 @@ class Descent:
     def run(
         self, progress: Callable[[int], object] | None = None, between: Callable[[], object] | None = None
     ) -> None:
-        """Take all steps that are left, and end.
-
-        Args:
-            progress: called with the number of steps done, while the parameters are the average.
-            between: called after that, with the parameters as they are. ``state`` may be asked for here.
-        """
+        """Take all steps that are left; call ``progress`` with the number of steps done, while the parameters are the
+        average, then ``between``, with the parameters as they are, where ``state`` may be asked for."""
         plan = self.gradients.plan
         steps, schedule = plan.mechanism.steps, SCHEDULES[plan.options.schedule or "constant"]
         while self.step < steps:
@@ -543,11 +511,8 @@ def restore(state: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
 
 
 def noisy_mean(total: Tensor, noise_std: float, divisor: float, noise: RandomSource) -> Tensor:
-    """Return (total + N(0, noise_std^2)) / divisor, float32; sum and noise meet as ``gaussian_mechanism`` says.
-
-    Args:
-        divisor: public, such as the expected batch size; never the realised one, which is private.
-    """
+    """Return (total + N(0, noise_std^2)) / divisor, float32; sum and noise meet as ``gaussian_mechanism`` says. The divisor
+    is public, such as the expected batch size; never the realised one, which is private."""
     if total.is_cuda:
         return gaussian_mechanism_on_device(total.double(), noise_std, noise).div_(divisor).float()
     values = total.to("cpu", torch.float64).numpy()

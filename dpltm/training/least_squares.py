@@ -1,15 +1,9 @@
 """``head`` least-squares: one layer behind features, with nothing to tune (docs/privacy-model.md 4.7).
 
-Everything it learns comes from noisy sums over all records, each a Gaussian mechanism with a public share of the budget, and
-all entered before the first draw: the mean of features; second moments of inputs centred at it, where they can rise above
-their noise; and sums of gradients, for a few damped Newton steps on the cross-entropy. The noise decides damping and step
-size, so no setting depends on the records.
-
-Behind ``splines``, the features of a table, there are three more: class sums, by which the bias begins at the log odds and
-each class has its own curvature; cross moments of the products of two columns with what the class sums leave over, which say
-which pairs become features; and at the end the excess of chances over outcomes, which makes chances right on average.
-Gradients of records are not clipped below the longest that there is: so a rare class counts as much as it is off. Those of
-persons, means over their rows, are mostly far shorter, and so are those of targets: both are clipped at a few deviations.
+Everything it learns comes from noisy sums over all records, each a Gaussian mechanism with a public share of the budget: the
+mean of features; second moments; and sums of gradients, for a few damped Newton steps on the cross-entropy. Behind
+``splines``, the features of a table, there are three more: class sums, by which the bias begins at the log odds; cross
+moments, which say which pairs of columns become features; and at the end the excess of chances over outcomes.
 
 The constants for images were chosen on kmnist-7k alone, with scattering and drawings, at epsilon 0.2 to 8; those for tables
 on made tables that add up, that do not, and whose outcome is rare, at 1 and 3 (docs/results.md). Then they were frozen.
@@ -19,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -47,28 +41,20 @@ from dpltm.training.artifacts import StartingPoint, fresh
 from dpltm.training.descent import target_parts
 from dpltm.training.optimizers import CURVATURE, NewtonSteps
 
-STEPS = 16
-"""Newton steps. Eight lose half a point at most at epsilon 0.2 and 1."""
+STEPS = 16  # of Newton's; eight lose half a point at most at epsilon 0.2 and 1
 
-MEAN_SHARE, SECOND_SHARE = 0.05, 0.1
-"""Of the budget: for the mean, and for the second moments. Noise multipliers are divided by their roots."""
-
+SHARES = {"mean": 0.05, "second": 0.1}
 TABLE_SHARES = {"mean": 0.04, "labels": 0.01, "pairs": 0.1, "second": 0.08, "chances": 0.03}
-"""The same behind ``splines``, in the order of the draws."""
+OF_PERSONS_SHARES = {"pairs": 0.06, "chances": 0.07}
+"""Parts of the budget, in the order of the draws; behind ``splines``; and there of persons, who are fewer than records: a
+rare class has too few for less, and cross moments of means are less noisy."""
 
 BOUNDS = {"mean": NORM, "labels": 1.0, "pairs": 1.0, "second": SENSITIVITY, "chances": 1.0}
 """By how much one record moves each, in L2 norm."""
 
-OF_PERSONS_SHARES = {"pairs": 0.06, "chances": 0.07}
-"""Of persons, who are fewer than records: a rare class has too few for less, and cross moments of means are less noisy."""
-
-REACH = 10.0
-"""Limit of second moments: they are left out where noise alone has eigenvalues above this share of the records, for features
-would have to be nearly one direction to rise above it.
-"""
-
-MOST_INPUTS = 5_000
-"""And where there are more inputs than this, whose moments and eigenvectors would take many minutes."""
+REACH, MOST_INPUTS = 10.0, 5_000
+"""Limits of second moments: they are left out where noise alone has eigenvalues above one in ``REACH`` records, for features
+would have to be nearly one direction to rise above it; and of so many inputs, whose eigenvectors would take many minutes."""
 
 SPREAD, TABLE_SPREAD = 0.18, 0.085
 """Standard deviation, before damping, of the noise in each weight, all steps added up; the second behind ``splines``."""
@@ -76,43 +62,28 @@ SPREAD, TABLE_SPREAD = 0.18, 0.085
 LONGEST = math.sqrt(2 * (NORM**2 + 1))
 """Norm of the longest gradient of one layer: |p - e_y| <= sqrt 2, and features have norm 8 beside the 1 of the bias."""
 
-LEAST_CURVATURE = 0.02
-"""Of a class: p (1 - p) of one that has 2 %."""
-
-CHANCE = 6.3e-5
-"""Probability that one product is kept though it goes with no class."""
-
 RESIDUALS, EVEN, SCREENED, LEAST_SCALE = 2.0, 0.5, 0.6, 0.01
-"""Residuals of targets are clipped to ``RESIDUALS`` of their deviations. Those of persons' labels are clipped to ``EVEN``
-over the deviation of single labels: to 1 where classes are even, and to more, at most ``RESIDUALS``, the rarer one is. In
-cross moments it is ``SCREENED`` where classes are even, for noise hides pairs; it grows faster with rarity, or the cut
-would make columns that go together stand out of a rare class. A deviation is at least ``LEAST_SCALE``, in a range of 1."""
+"""Residuals of targets are clipped to ``RESIDUALS`` of their deviations; those of persons' labels to ``EVEN`` over the
+deviation of single labels, at most ``RESIDUALS``. In cross moments it is ``SCREENED`` where classes are even; it grows
+faster with rarity, or the cut would make columns that go together stand out of a rare class. A deviation is at least
+``LEAST_SCALE``, in a range of 1."""
 
 MOST_EXCESS, MOST_ROWS, OF_ROWS = 2.0, 8.0, 0.25
-"""Of a person's rows, sums of chances less outcomes count up to ``MOST_EXCESS``. Beside these, outcomes are counted, of up
-to about ``MOST_ROWS`` rows, by so small a part of the norm that the sums hardly have more noise."""
+"""Of a person's rows, sums of chances less outcomes count up to ``MOST_EXCESS``; outcomes are counted beside them, of up to
+about ``MOST_ROWS`` rows, by so small a part of the norm that the sums hardly have more noise."""
 
 LONGEST_EXCESS = math.sqrt(2), math.sqrt(2) * MOST_EXCESS / math.sqrt(1 - OF_ROWS**2)
 """Of the chances of a record less its outcome; and of a person's sums of these."""
 
-FAR = 0.15
-"""Part of a class's share that noise may move its mean chance by, untold."""
+LEAST_CURVATURE = 0.02  # of a class: p (1 - p) of one that has 2 %
+CHANCE = 6.3e-5  # probability that one product is kept though it goes with no class
+FAR = 0.15  # part of a class's share that noise may move its mean chance by, untold
+MOST_PRODUCTS = 20_000  # sums of products that are screened: of more, those of numbers alone, or none
+CLIPPED = 0.7  # norm that products of a record are clipped to, over the root of their number: just below the usual
+ROWS = 1024  # records at a time, at most: no vector or thread has a remainder of so many
+_SCALE = NORM**2 + 1  # squared norm of an input: features of norm 8, and the 1 that the bias multiplies
 
-MOST_PRODUCTS = 20_000
-"""Sums of products that are screened: of more columns than make so many, those of numbers alone, or none."""
-
-CLIPPED = 0.7
-"""Norm that the products of a record are clipped to, over the root of their number: a little below what it usually is."""
-
-ROWS = 1024
-"""Records at a time, of persons as well, at most: no vector or thread has a remainder of so many."""
-
-_SCALE = NORM**2 + 1
-"""Squared norm of an input: features of norm 8, and the 1 that the bias multiplies."""
-
-SECOND = "second_moments"
-"""What checkpoints and answers call ``second``; ``mean`` is ``CENTRE``, and the others have their own names."""
-
+SECOND = "second_moments"  # what checkpoints and answers call `second`; `mean` is `CENTRE`
 NEEDS_FEATURES = "needs features of a fixed norm; add `features` unit, or a map that suits the records"
 
 _SETTLED = (
@@ -133,11 +104,8 @@ def with_head(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> 
 
 
 def _asked(options: TrainOptions) -> list[str]:
-    return [
-        item.name
-        for item in fields(TrainOptions)
-        if item.name in _SETTLED and getattr(options, item.name) != item.default
-    ]
+    usual = TrainOptions()
+    return [name for name in _SETTLED if getattr(options, name) != getattr(usual, name)]
 
 
 def check_options(options: TrainOptions) -> None:
@@ -151,10 +119,8 @@ def check_options(options: TrainOptions) -> None:
 def settled(
     options: TrainOptions, start: StartingPoint, dataset: Dataset
 ) -> tuple[TrainOptions, StartingPoint, Dataset]:
-    """Return the options of the training that the head amounts to: all records in every step; others as they are.
-
-    Behind ``splines`` a whole network has room for pairs, and weights that begin at 0; a ticket is what it is.
-    """
+    """Return the options of the training that the head amounts to: all records in every step. Behind ``splines`` a whole
+    network has room for pairs, and weights that begin at 0; a ticket is what it is."""
     check_quantities(dataset, "`head` least-squares", "take `head` dp-sgd")
     if dataset.feature_map is None:
         raise InputError(f"`head`: least-squares {NEEDS_FEATURES}")
@@ -182,10 +148,7 @@ def with_room(dataset: Dataset) -> Dataset:
 
 
 def from_public(dataset: Dataset, opened: Arrays, seed: int) -> Dataset:
-    """Return the dataset behind ``splines`` with centre and pairs of these, its public records; others as they are.
-
-    What is released elsewhere is computed with next to no noise, which ``seed`` decides.
-    """
+    """Return the dataset behind ``splines`` with centre and pairs of these public records, at next to no seeded noise."""
     if not isinstance(dataset.feature_map, SplineMap):
         return dataset
     names = {*names_of(dataset)} - {"second", "chances"}
@@ -196,14 +159,13 @@ def from_public(dataset: Dataset, opened: Arrays, seed: int) -> Dataset:
 
 
 Before = Mapping[str, GaussianRelease]
-"""Releases beside the steps, those that there are, in the order in which they are drawn: ``mean``, ``labels``, ``pairs``,
-``second``; and ``chances`` after the steps."""
+"""Releases beside the steps, by the names of ``TABLE_SHARES``, in the order in which they are drawn."""
 
 
 def shares_of(dataset: Dataset) -> dict[str, float]:
     """Return the part of the budget of each release of the head, by name, in the order of the draws."""
     if not isinstance(dataset.feature_map, SplineMap):
-        return {"mean": MEAN_SHARE, "second": SECOND_SHARE}
+        return SHARES
     return TABLE_SHARES | (OF_PERSONS_SHARES if dataset.of_persons else {})
 
 
@@ -254,25 +216,13 @@ def for_steps(options: TrainOptions, before: Before, dataset: Dataset) -> TrainO
     return replace(options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / rest))
 
 
-# --- what is drawn before the steps -------------------------------------------------------------------------------------
-
-
-Released = Callable[[str, Callable[[], Tensor]], Tensor]
-"""Draws what has a name, unless a checkpoint has it."""
-
-Compute = Callable[[Tensor, Tensor], Tensor]
-"""Rows of what the map stores of records, and of their labels."""
+Released = Callable[[str, Callable[[], Tensor]], Tensor]  # draws what has a name, unless a checkpoint has it
+Compute = Callable[[Tensor, Tensor], Tensor]  # rows of what the map stores of records, and of their labels
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the steps begin with: all of it was released.
-
-    Attributes:
-        feature_map: with its centre, and its pairs.
-        second: second moments of its features; None for none.
-        labels: with their shares; None where nobody asked for them.
-    """
+    """What the steps begin with, as far as there is any: all of it was released."""
 
     feature_map: FeatureMap | None
     second: Tensor | None = None
@@ -280,7 +230,6 @@ class Prepared:
 
     @property
     def scale(self) -> float:
-        """What residuals are clipped to."""
         return 1.0 if self.labels is None else self.labels.scale
 
 
@@ -293,11 +242,8 @@ def prepared(
     noise: RandomSource,
     released: Released,
 ) -> Prepared:
-    """Draw, in this order, mean, class sums, cross moments of pairs, and second moments: those that there are.
-
-    Args:
-        opened: opens the records as they are stored for the map.
-    """
+    """Draw, in this order, mean, class sums, cross moments of pairs, and second moments: those that there are; ``opened``
+    opens the records as they are stored for the map."""
     feature_map, records, labels, second = dataset.feature_map, dataset.records, None, None
     if "mean" not in before or feature_map is None:
         return Prepared(feature_map)
@@ -315,7 +261,8 @@ def prepared(
     feature_map = plain.centred_at(centre)
 
     if "labels" in before:
-        plainly = Labels.of(dataset)
+        equal = torch.full((dataset.classes,), 1 / dataset.classes).double()
+        plainly = Labels(dataset.target is not None, dataset.of_persons, equal)
         counts = released(
             "labels", lambda: noisy("labels", plainly.width, lambda _, codes: plainly.indicators(codes), plainly.rows)
         )
@@ -339,7 +286,7 @@ def prepared(
 
 
 def _noisy_sum(release: GaussianRelease, rows: Iterator[Tensor], width: int, noise: RandomSource) -> Tensor:
-    """Draw a release of a sum of rows; what one record adds is half of what one replaced changes."""
+    # what one record adds is half of what one replaced changes
     bound = release.sensitivity / (2 if release.adjacency == "replace-one" else 1)
     return noisy_sum(rows, width, bound, release.noise_std, noise)
 
@@ -347,16 +294,10 @@ def _noisy_sum(release: GaussianRelease, rows: Iterator[Tensor], width: int, noi
 def _rows(
     opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] | None = None, *, summed: bool = False
 ) -> Iterator[Tensor]:
-    """Rows that are computed of each record, ``(n, width)``; of a person the mean over what they gave, no longer than those,
-    or their sum. Rows of zeros fill the last of them up.
-
-    Each is computed beside as many others, since products of another size may round in another way; alone, where made-up
-    rows show that it depends on them even so.
-
-    Args:
-        compute: of what the map stores of records, ``(n, stored)``, and their labels, ``(n,)``.
-        of_unit: takes rows, those of persons once they are means, to what is summed; None for as they are.
-    """
+    """Rows that are computed of each record, ``(n, width)``; of a person their mean, or sum, which ``of_unit`` takes to
+    what is summed. Rows of zeros fill the last of them up."""
+    # each is computed beside as many others, since products of another size may round in another way; alone, where made-up
+    # rows show that it depends on them even so
 
     def computed(rows: Tensor, codes: Tensor) -> Tensor:
         if codes.ndim == 1:
@@ -389,10 +330,8 @@ class Labels:
     """Labels as rows: indicators of their classes, or both parts of a target's range.
 
     Attributes:
-        of_persons: whether what a unit adds is a mean over the labels of a person.
         shares: of the classes, ``(classes,)`` float64; of both ends of the range of targets. Equal before they are counted.
-        scale: what residuals are clipped to; 1 where they do not spread.
-        screened: the same of what cross moments are of.
+        scale, screened: what residuals are clipped to, and those in cross moments; 1 where they do not spread.
         left: share of the variance of single labels that is left in persons' means; 1 elsewhere.
         doubt: standard deviation of the noise in each share, ``(classes,)``; infinite where noise hides it.
     """
@@ -405,13 +344,6 @@ class Labels:
     left: float = 1.0
     doubt: Tensor = field(default_factory=lambda: torch.zeros(1))
 
-    @classmethod
-    def of(cls, dataset: Dataset) -> Labels:
-        """Return those of a dataset, which nobody has counted."""
-        targets = dataset.target is not None
-        shares = torch.full((dataset.classes,), 1 / dataset.classes)
-        return cls(targets, dataset.of_persons, shares.double())
-
     @property
     def classes(self) -> int:
         return len(self.shares)
@@ -423,12 +355,10 @@ class Labels:
 
     @property
     def are_means(self) -> bool:
-        """Tell whether they are means over persons' labels."""
         return self.of_persons and not self.targets
 
     @property
     def width(self) -> int:
-        """Number of values of a row."""
         return self.classes + self.spread
 
     def indicators(self, labels: Tensor) -> Tensor:
@@ -436,8 +366,7 @@ class Labels:
         return target_parts(labels) if self.targets else functional.one_hot(labels, self.classes).float()
 
     def rows(self, indicators: Tensor) -> Tensor:
-        """What class sums are of, ``(n, width)``, of norm 1 at most: indicators, of a person their mean; where they spread,
-        those and their squared norm."""
+        """What class sums are of, ``(n, width)``, of norm 1 at most: where labels spread, their squared norm as well."""
         if not self.spread:
             return indicators
         return torch.cat([indicators, indicators.square().sum(1, keepdim=True)], 1) / math.sqrt(2)
@@ -464,7 +393,6 @@ class Labels:
 
 
 def _live_weights(feature_map: FeatureMap | None, mask: Mask) -> Tensor:
-    """Weights of one layer that live, of features that are not 0 of all records, ``(classes, features)`` bool."""
     (weights,) = (tensor for tensor in mask.values() if tensor.ndim == 2)
     return weights & feature_map.live if isinstance(feature_map, SplineMap) else weights
 
@@ -511,14 +439,11 @@ class Screen:
 
     @cached_property
     def pairs(self) -> Tensor:
-        """Pairs of columns whose products are screened, ``(products, 2)`` places."""
         return screened(self.feature_map, self.labels.classes)
 
     def rows(self, values: Tensor, labels: Tensor) -> Tensor:
-        """Cross moments of each record, ``(n, width)``: products, clipped, times residuals, of norm 1 at most.
-
-        Those of a person's records may be longer; their mean is clipped where it is summed.
-        """
+        """Cross moments of each record, ``(n, width)``: products, clipped, times residuals, of norm 1 at most; those of a
+        person's records may be longer, and their mean is clipped where it is summed."""
         z = self.feature_map.standardised(values)
         (first, second) = self.pairs.T
         products = z[:, first] * z[:, second]
@@ -543,9 +468,6 @@ class Screen:
         return tuple((first, second) for first, second in self.pairs[best].tolist())
 
 
-# --- the steps, and what comes after them -------------------------------------------------------------------------------
-
-
 def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | None, begun: Prepared) -> NewtonSteps:
     """Return the steps for what was released; behind ``splines`` the bias begins at the log odds."""
     noise_std = 0.0 if release is None else release.noise_std
@@ -568,11 +490,7 @@ def excess_noise(release: GaussianRelease, classes: int, of_persons: bool) -> fl
 
 
 def chance_notes(release: GaussianRelease | None, dataset: Dataset, shares: Sequence[float]) -> list[str]:
-    """Return a note on how far noise alone, two deviations of it, moves the mean chances of small classes; or none.
-
-    Args:
-        shares: of all classes, public or released; those that noise hides are too large.
-    """
+    """Return a note on how far noise, by two deviations, moves the mean chances of small classes of such shares; or none."""
     if release is None or dataset.target is not None:
         return []
     most = 2 * excess_noise(release, dataset.classes, dataset.of_persons)
@@ -595,9 +513,8 @@ def calibrate(
 ) -> None:  # fmt: skip
     """Move the bias of each class by the log of its share over its mean chance; once, at the end.
 
-    Of persons it is sums over rows that are compared, for chances are told row by row. An excess counts the less, the less
-    it stands out of its noise (empirical Bayes). Chances began at the noisy shares, so either may be off by it: the farther
-    an excess is above the doubt of a share, the more of it is taken for the drift of chances.
+    An excess counts the less, the less it stands out of its noise (empirical Bayes). Chances began at noisy shares: the
+    farther it is above the doubt of a share, the more of it is taken for the drift of chances.
     """
     feature_map, labels = begun.feature_map, begun.labels
     assert feature_map is not None
@@ -607,7 +524,7 @@ def calibrate(
     longest = LONGEST_EXCESS[of_persons]
 
     def residuals(values: Tensor, codes: Tensor) -> Tensor:
-        """Chances less what came true, ``(n, classes)``, over the longest that counts; and of persons what came true."""
+        # chances less what came true, over the longest that counts; and of persons what came true
         chances = torch.softmax(model(feature_map.centred(values).to(device)), 1).cpu()
         true = labels.indicators(codes)
         rows = (chances - true) / longest
@@ -619,9 +536,12 @@ def calibrate(
     )
     excess, true = sums[: labels.classes], sums[labels.classes :] * (MOST_ROWS / OF_ROWS)
     shares = labels.shares
-    if of_persons:
-        records = max(float(true.sum()), 1.0)
-        shares = _by_rows(true, labels, release.noise_std * MOST_ROWS / OF_ROWS)
+    if of_persons:  # by rows, where counts of these stand out of their noise
+        records, noise_std = max(float(true.sum()), 1.0), release.noise_std * MOST_ROWS / OF_ROWS
+        off = true / records - labels.shares
+        off = off * (1 - (3 * noise_std / (records * off)).square()).clamp_min(0)
+        shares = (labels.shares + off).maximum(labels.shares / 4)
+        shares = shares / shares.sum()
     excess = (excess - excess.mean()) * longest / records  # they add up to 0
     variance = (excess_noise(release, labels.classes, of_persons) / records) ** 2
     excess = excess / (1 + variance / excess.square())
@@ -632,20 +552,8 @@ def calibrate(
     list(model.parameters())[1].sub_(ratio.clamp(math.exp(-1), math.e).log().to(device))
 
 
-def _by_rows(counts: Tensor, labels: Labels, noise_std: float) -> Tensor:
-    """Shares by the rows of persons, ``(classes,)``: those by persons, unless counts of rows stand out of their noise."""
-    rows = max(float(counts.sum()), 1.0)
-    off = counts / rows - labels.shares
-    off = off * (1 - (3 * noise_std / (rows * off)).square()).clamp_min(0)
-    shares = (labels.shares + off).maximum(labels.shares / 4)
-    return shares / shares.sum()
-
-
-# --- what is said of it --------------------------------------------------------------------------------------------------
-
-
 def head_facts(options: TrainOptions, before: Before) -> dict[str, Any]:
-    """Facts of the head."""
+    """Return what answers and ``config.json`` hold of the head."""
     facts: dict[str, Any] = {"head": options.head, "optimizer": "newton"}
     for name in ("second", *TABLE_SHARES) if "labels" in before else ("second",):
         release = before.get(name)
@@ -666,7 +574,7 @@ OF_TARGETS = {"labels": "mean and spread of targets", "chances": "predictions th
 
 
 def releases_note(before: Before, dataset: Dataset) -> str:
-    """Return the note on how the budget was shared; None for second moments that are left out."""
+    """Return the note on how the budget was shared."""
     names = WORDS | (OF_PERSONS if dataset.of_persons else {}) | (OF_TARGETS if dataset.target is not None else {})
     shares = shares_of(dataset)
     parts = [f"{100 * shares[name]:g} % for {words}" for name, words in names.items() if name in before]

@@ -1,10 +1,7 @@
-"""Optimizers of a training: SGD, with momentum or without, Adam and Adagrad, the same bits as those of ``torch.optim``
-where every parameter has a gradient at every step.
+"""Optimizers of a training, with the bits of ``torch.optim`` where every parameter has a gradient at every step; averages of
+the weights and Newton steps. All are post-processing of the noisy gradients, hence free.
 
-Those of ``torch.optim`` import torch's compiler (``torch._dynamo``) when the first one is made, which takes more than half
-as long as torch itself, and is of no use to them.
-
-Schedules of step sizes, averages of the weights and Newton steps are post-processing of the noisy gradients too, hence free.
+Those of ``torch.optim`` import torch's compiler (``torch._dynamo``) with the first, half as long as torch itself takes.
 """
 
 from __future__ import annotations
@@ -22,16 +19,18 @@ from dpltm.randomness.second_moments import edge
 DECAY, SQUARE_DECAY = 0.9, 0.999
 """Of the running means of gradients (momentum and Adam) and of their squares (Adam; Kingma and Ba 2015)."""
 
-ADAM_FLOOR, ADAGRAD_FLOOR = 1e-8, 1e-10
-"""Added to what is divided by; as in ``torch.optim``."""
+AVERAGE_DECAY, POWER = 0.98, 8
+"""Of the exponential average, of the last fifty steps or so; and of the polynomial one, whose weights grow as t^8."""
 
+ADAM_FLOOR, ADAGRAD_FLOOR = 1e-8, 1e-10  # added to what is divided by; as in `torch.optim`
+CURVATURE = 0.03  # usual one, of a loss of clipped residuals; chosen on kmnist-7k, of 0.03 and 0.15
 
 Move = Callable[[Tensor, Tensor, list[Tensor], float, int], None]
-"""Moves one parameter along its gradient. Given what it remembers of it, zeros at first, step size and step number."""
+"""Moves one parameter along its gradient, by what it remembers of it, step size and step number."""
 
 
 class PerParameter:
-    """An optimizer that treats each parameter by itself, and remembers ``states`` tensors of it."""
+    """An optimizer that treats each parameter by itself, and remembers ``states`` tensors of it, zeros at first."""
 
     def __init__(self, move: Move, states: int, parameters: Sequence[Tensor]) -> None:
         self._move, self._parameters = move, list(parameters)
@@ -39,27 +38,22 @@ class PerParameter:
 
     @torch.no_grad()
     def step(self, lr: float, number: int) -> None:
-        """The step of that size and ``number``, from 1, along every parameter's gradient."""
+        """Take the step of that size and ``number``, from 1, along every parameter's gradient."""
         for parameter, state in zip(self._parameters, self._states, strict=True):
             assert parameter.grad is not None
             self._move(parameter, parameter.grad, state, lr, number)
 
     def state(self) -> dict[str, Tensor]:
-        """State of the steps so far, beside their number; not copied."""
         states = enumerate(self._states)
         return {f"{place}/{number}": value for place, values in states for number, value in enumerate(values)}
 
 
-def _sgd(parameter: Tensor, gradient: Tensor, _state: list[Tensor], lr: float, _number: int) -> None:
-    parameter.add_(gradient, alpha=-lr)
-
-
-def _momentum(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, _number: int) -> None:
-    parameter.add_(state[0].mul_(DECAY).add_(gradient), alpha=-lr)
+def _sgd(parameter: Tensor, gradient: Tensor, momentum: list[Tensor], lr: float, _number: int) -> None:
+    moved = momentum[0].mul_(DECAY).add_(gradient) if momentum else gradient
+    parameter.add_(moved, alpha=-lr)
 
 
 def _adam(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, number: int) -> None:
-    """Against the mean gradient over the root of the mean square, both corrected for starting at 0."""
     mean, square = state
     mean.lerp_(gradient, 1 - DECAY)
     square.mul_(SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - SQUARE_DECAY)
@@ -68,33 +62,22 @@ def _adam(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, n
 
 
 def _adagrad(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, _number: int) -> None:
-    """Against the gradient over the root of the sum of all squares (Duchi, Hazan, Singer 2011)."""
     state[0].addcmul_(gradient, gradient)
     parameter.addcdiv_(gradient, state[0].sqrt().add_(ADAGRAD_FLOOR), value=-lr)
 
 
 OPTIMIZERS: dict[str, Callable[[Sequence[Tensor]], PerParameter]] = {
     "sgd": partial(PerParameter, _sgd, 0),
-    "momentum": partial(PerParameter, _momentum, 1),
+    "momentum": partial(PerParameter, _sgd, 1),
     "adam": partial(PerParameter, _adam, 2),
     "adagrad": partial(PerParameter, _adagrad, 1),
 }
 """By the name that settings have for them."""
 
 
-AVERAGE_DECAY = 0.98
-"""Of the exponential average: it covers the last fifty steps or so."""
-
-POWER = 8
-"""Of the polynomial average: the weight of step t grows as t^8, so that it covers the last ninth of them or so."""
-
-
 class WeightAverage:
-    """An average of parameters over the steps so far.
-
-    ``ema`` is exponential, with a decay of at most (1 + t) / (10 + t) at step t, so that the first steps soon fade (De et
-    al. 2022); ``poly`` weighs steps polynomially (Shamir and Zhang 2013); ``none`` is the parameters themselves.
-    """
+    """An average of parameters over the steps so far: ``ema``, with a decay of at most (1 + t) / (10 + t) at step t (De et
+    al. 2022); ``poly``, polynomial (Shamir and Zhang 2013); or ``none``, the parameters themselves."""
 
     def __init__(self, kind: str, parameters: Sequence[nn.Parameter]) -> None:
         self._kind, self._parameters = kind, list(parameters)
@@ -108,7 +91,7 @@ class WeightAverage:
             average.lerp_(value, share)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the averages, beside the number of steps; not copied. None where it is the parameters themselves."""
+        """Return the averages; not copied. None where it is the parameters themselves."""
         return {str(place): value for place, value in enumerate(self._values)}
 
     @contextlib.contextmanager
@@ -137,25 +120,17 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 """By what the step size is multiplied once that part of the steps has passed."""
 
 
-CURVATURE = 0.03
-"""Usual curvature, that of a loss of clipped residuals. Chosen on kmnist-7k, of 0.03 and 0.15."""
-
-
 class NewtonSteps:
-    """Steps of one layer along (I + lr c n M)^-1 times its gradient, for second moments M of a share of n records.
-
-    That is the minimiser of a least-squares problem: the linear model of the step, its curvature, and a penalty 1 / lr on
-    how far it goes. The penalty is public, since the step size is. Eigenvalues of M within those of noise count as 0, and
-    one of l above their edge e as sqrt(l^2 - e^2) (Gavish and Donoho 2017). Without M it is a step against the gradient.
+    """Steps of one layer along (I + lr c n M)^-1 times its gradient, for second moments M of a share of n records: damped
+    by a public 1 / lr. Eigenvalues of M within those of noise count as 0, and one of l above their edge e as
+    sqrt(l^2 - e^2) (Gavish and Donoho 2017). Without M it is a step against the gradient.
 
     Args:
         parameters: weights ``(classes, features)`` and bias ``(classes,)``.
-        second: released second moments of the inputs, bias input included, in units of a squared input norm of 1; None
-            for none.
+        second: M, released, bias input included, in units of a squared input norm of 1, of the inputs that live; or None.
         scale: squared norm of an input, over the public number of records: takes ``second`` to those of a mean gradient.
         curvature: c, of the loss over the second moments: of each class, ``(classes,)``, or of all.
-        live: weights that move, ``(classes, features)`` bool; None for all. ``second`` is of the inputs that have any, and
-            each class goes by those that it has.
+        live: weights that move, ``(classes, features)`` bool; None for all. Each class goes by the inputs that it has.
     """
 
     def __init__(
@@ -186,7 +161,6 @@ class NewtonSteps:
 
     @torch.no_grad()
     def step(self, lr: float, _number: int) -> None:
-        """See :meth:`PerParameter.step`."""
         weight, bias = self._parameters
         assert weight.grad is not None
         assert bias.grad is not None
@@ -199,5 +173,4 @@ class NewtonSteps:
         bias.add_(move[:, -1])
 
     def state(self) -> dict[str, Tensor]:
-        """It remembers nothing of its steps."""
         return {}

@@ -1,31 +1,23 @@
 """The noisy steps of a training as a plan, and their sensitivity: how far one neighbour moves the filtered sum of a step.
 
-**Microbatches** (docs/privacy-model.md 4.6): the filter takes the mean gradient of a group of records in place of that of
-each record (Amian 2021). Every sampled record draws its group, of a public number G, by a coin of its own
-(``sampling.in_chunks``). Let S_g be the records of group g, and F the filter, whose certified bound is C. Then
+**Microbatches** (docs/privacy-model.md 4.6): the filter F, of bound C, takes the mean gradient of a group of records. With
+S_g the records of group g, of a public number G, which each record draws by a coin of its own (``sampling.in_chunks``),
 
-    sum = F(m_1) + ... + F(m_G),    m_g = (1 / |S_g|) sum of the gradients of S_g,                                     (1)
+    sum = F(m_1) + ... + F(m_G),    m_g = (1 / |S_g|) sum of the gradients of S_g; 0 for an empty group.               (1)
 
-where an empty group adds 0 in place of F(m_g). The realised size is private, and may divide here: it acts in front of the
-filter, and F bounds whatever it is given. What stands behind the filter, the divisor of the noisy sum, is the public G.
+**Add/remove: 2 C.** Let D' be D with one record r more, and give all others the same coins on both sides. If r is not
+sampled, both sums are equal. If r is sampled, into group g by its coin, every other group is what it was: the sum moves by
 
-**Add/remove: 2 C.** Let D' be D with one record r more. Give all other records the same coins on both sides, for sample and
-group. If r is not sampled, both sums are equal. If r is sampled, into group g by its coin, every other group holds what it
-held. So the sum moves by
+    v = F(m_g with r) - F(m_g without r),    |v| <= |F(m_g with r)| + |F(m_g without r)| <= 2 C.                       (2)
 
-    v = F(m_g with r) - F(m_g without r),    |v| <= |F(m_g with r)| + |F(m_g without r)| <= 2 C,                       (2)
+Given these coins, the releases are N(s) and (1 - q) N(s) + q N(s + v), which the pair of a sampled Gaussian step with
+sensitivity 2 C dominates (privacy-model.md 5.2). The law of these coins does not depend on r, so joint convexity of the
+hockey-stick divergence carries this over to their mixture.
 
-and by C at most where r is alone in its group, since the other term is 0. (2) is reached: let the others of g agree, and let
-r have a long gradient that points the other way. Given these coins, the releases are N(s) and (1 - q) N(s) + q N(s + v),
-which the pair of a sampled Gaussian step with sensitivity 2 C dominates (privacy-model.md 5.2). The law of these coins does
-not depend on r, so joint convexity of the hockey-stick divergence carries this over to their mixture.
+**Replace-one: 4 C.** Give r and its replacement the same coins: the sum moves by 2 C at most. But the pair for sampled steps
+(5.2) asks for more: each record alone, against its absence, may move it by half of the sensitivity, and that is 2 C by (2).
 
-**Replace-one: 4 C.** Give r and its replacement r' the same coins. Then one group changes, and the sum moves by 2 C at most.
-But the pair for sampled steps (5.2) asks for more: each record alone, against its absence, may move the sum by half of the
-sensitivity. That is 2 C by (2), so the sensitivity is 4 C. Were r' to draw a group of its own, two groups would change by
-2 C each, sqrt(8) C in all, which is below 4 C too. At q = 1 the figure is twice what is needed.
-
-The papers account with C. That is the nominal sensitivity.
+The papers account with C: the nominal sensitivity.
 """
 
 from __future__ import annotations
@@ -49,8 +41,7 @@ from dpltm.privacy.entry import Entry, to_json
 from dpltm.privacy.mechanisms import Adjacency, AllocatedSgd, BandedSgd, Bits, NoisySgd
 from dpltm.records.dataset import Dataset
 
-FACTOR = 2.0
-"""Of the certified bound of a filter, what one record moves the sum of filtered groups by, at most: (2)."""
+FACTOR = 2.0  # by which one record moves the sum of filtered groups, at most, over the bound: (2)
 
 
 @dataclass(frozen=True)
@@ -58,12 +49,8 @@ class NoisySteps:
     """The noisy steps of a training; all of it is public.
 
     Attributes:
-        mechanism: how records are sampled, how many steps there are, and their noise.
         expected_batch: expected number of records of a step.
-        class_weight: what a record's filtered gradient is multiplied by, by its label: from 0 to 1; None for 1. Of a
-            person's records it is their mean.
-        options: how gradients are computed, and what an optimizer makes of them. Sums do not depend on ``physical_batch``
-            but for rounding.
+        class_weight: of a record's filtered gradient, by its label: from 0 to 1; None for 1. A person's is the mean.
     """
 
     filter: Filter
@@ -79,8 +66,7 @@ class NoisySteps:
             check_compiles(self.filter)
         if self.class_weight is not None and not all(0 <= weight <= 1 for weight in self.class_weight):
             raise InputError(f"`class_weight`: {self.class_weight} would exceed the bound; give numbers from 0 to 1")
-        size = self.options.microbatch
-        if size is None:
+        if (size := self.options.microbatch) is None:
             return
         if not 2 <= size <= self.expected_batch:
             raise InputError(
@@ -93,7 +79,7 @@ class NoisySteps:
 
     @property
     def groups(self) -> int | None:
-        """Number of groups of records in a step, which is public; None where every record is filtered by itself."""
+        """Public number of groups of records in a step; None where every record is filtered by itself."""
         size = self.options.microbatch
         return None if size is None else math.ceil(self.expected_batch / size)
 
@@ -109,14 +95,12 @@ class NoisySteps:
 
     @property
     def filtered(self) -> str:
-        """The filter, and what it is applied to, in words."""
         size = self.options.microbatch
         groups = "" if size is None else f" of groups of about {size} records"
         weights = ",".join(f"{weight:.3g}" for weight in self.class_weight or ())
         return f"{self.filter}{groups}" + (f" times class weights {weights}" if weights else "")
 
     def step_facts(self, mask: Mask) -> dict[str, Any]:
-        """Return what answers and ``config.json`` hold of the steps."""
         mechanism = self.mechanism
         return {
             "steps": mechanism.steps,
@@ -175,10 +159,8 @@ class NoisySteps:
 
 
 def sensitivity(filter: Filter, live: int, adjacency: Adjacency, microbatch: int | None = None) -> float:
-    """Return the certified L2 change that one neighbour makes to the filtered sum.
-
-    It is the bound, doubled for replace-one, and doubled for groups whose mean gradient is filtered.
-    """
+    """Return the certified L2 change that one neighbour makes to the filtered sum: the bound, doubled for replace-one, and
+    doubled for groups whose mean gradient is filtered."""
     bound = filter.certified_bound(live) * (1.0 if microbatch is None else FACTOR)
     return bound * (2.0 if adjacency == "replace-one" else 1.0)
 
@@ -187,8 +169,7 @@ def nominal_sensitivity(
     filter: Filter, live: int, adjacency: Adjacency, microbatch: int | None = None, *, asked: bool = False
 ) -> float | None:
     """Return the sensitivity that the filter's source claims, with groups as one record each; None for no claim, or,
-    unless ``asked``, where the filter clips before, as its source does not.
-    """
+    unless ``asked``, where the filter clips before, as its source does not."""
     printed = filter.kind != "element-wise" or filter.before is None
     bound = filter.nominal_bound if printed or asked else None
     if bound is None and microbatch is not None:
@@ -212,12 +193,6 @@ def noisy_steps(filter: Filter, live: int, rate: float, steps: int, options: Tra
     )  # fmt: skip
 
 
-# --- classes --------------------------------------------------------------------------------------------------------
-
-BALANCED = "balanced"
-"""Weights of classes that are the inverse of their shares."""
-
-
 def class_weights(
     weights: str | None,
     shares: str | None,
@@ -229,13 +204,11 @@ def class_weights(
     """Return what filtered gradients are multiplied by, class by class: the largest weight is 1; None for no weights.
 
     Args:
-        weights: numbers with commas, or ``BALANCED``.
-        shares: of classes, public, for the latter; or those that are
-        schema_shares: by a schema.
+        weights: numbers with commas, or ``balanced``: the inverse of ``shares``, or of ``schema_shares``.
         classes: how many there are; None where nobody knows.
         scored: whether a metric takes the shares, too.
     """
-    if weights == BALANCED:
+    if weights == "balanced":
         numbers = _shares("`class_weight`: balanced", shares, classes, schema_shares)
         return tuple(min(numbers) / share for share in numbers)
     if shares is not None and not scored:
@@ -285,10 +258,8 @@ def check_metric(metric: str, score: Score | None, target: tuple[float, float] |
 def private_score(
     metric: str, shares: str | None, dataset: Dataset, own: Score | None
 ) -> PricedScore | PricedError | None:
-    """Return what a metric counts on private records; None for right answers, or the network's own score.
-
-    Raises:
-        InputError: a metric without a price, or that does not go with the records or the score; no shares of the classes.
+    """Return what a metric counts on private records, None for right answers, or the network's own score; InputError for one
+    without a price, or that does not go with the records or the score, or without shares of the classes.
     """
     check_priced(metric)
     check_metric(metric, own, dataset.target)

@@ -1,7 +1,7 @@
 """A training as a release: from the secret of its entry to the noisy sums, and to the network that comes of them.
 
-One entry pays for all of it: the mean of features, their second moments, the noisy steps, and counts of right answers on the
-records themselves. ``dpltm.verbs.train`` makes a :class:`TrainingPlan`; ``dpltm.privacy.release.pay`` enters it, and draws.
+One entry pays for all of it: releases before the steps, the noisy steps, and counts of right answers on the records.
+``dpltm.verbs.train`` makes a :class:`TrainingPlan`; ``dpltm.privacy.release.pay`` enters it, and draws.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from dpltm.errors import InputError
 from dpltm.features.feature_map import CENTRE
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
-from dpltm.gradients import Loss, RecordGradients
+from dpltm.gradients import RecordGradients
 from dpltm.networks import Network, build
 from dpltm.networks.evaluation import accuracy, count_correct, skill, target_skill
-from dpltm.networks.masks import network_id
 from dpltm.networks.own_network import OwnNetwork, check_labels
 from dpltm.networks.skill import Skill, TargetSkill
 from dpltm.networks.state import weights_of
 from dpltm.options import recorded
-from dpltm.options.train import LEAST_SQUARES, TrainOptions
+from dpltm.options.train import LEAST_SQUARES
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.calibration import Odometer
@@ -46,16 +46,7 @@ from dpltm.records.split import Arrays, Split
 from dpltm.records.subgroups import subgroups_of
 from dpltm.training import least_squares as head
 from dpltm.training.artifacts import StartingPoint
-from dpltm.training.descent import (
-    FIRST,
-    Descent,
-    NoisyGradients,
-    cross_entropy,
-    plant,
-    restore,
-    target_cross_entropy,
-    user_cross_entropy,
-)  # fmt: skip
+from dpltm.training.descent import FIRST, Descent, NoisyGradients, loss_of, plant, restore
 from dpltm.training.plan import NoisySteps, private_score
 from dpltm.training.ranks import Ranks
 
@@ -69,10 +60,8 @@ class Rewound:
 
 
 Sources = dict[str, ResumableSource]
-"""All random numbers of a training that its guarantee rests on: ``sampling``, of samples, chunks and groups, and of the keys
-of what the network draws; ``noise``; ``evaluation``; and where coins of an ``audit``, and who is in which step
-(``allocation``), begin, which never move on.
-"""
+"""All random numbers that the guarantee rests on: ``sampling``, of samples, chunks and groups, and of the keys of what the
+network draws; ``noise``; ``evaluation``; and where coins of ``audit`` and ``allocation`` begin, which never move on."""
 
 
 def sources_of(secret: Secret, at: Checkpoint | None, steps: NoisySteps) -> Sources:
@@ -87,29 +76,21 @@ def sources_of(secret: Secret, at: Checkpoint | None, steps: NoisySteps) -> Sour
     return {"noise": noise, **{name: KeyedSource(secret.child(name)) for name in names}}
 
 
-def unused_sources(options: TrainOptions) -> Sources:
+def unused_sources() -> Sources:
     """Return some of which nothing is drawn: of a rank that is not the first, or of a rehearsal."""
-    noise = FastSource.of(bytes(32)) if options.noise == "fast" else KeyedSource()
-    return {"sampling": KeyedSource(), "noise": noise}
+    return {"sampling": KeyedSource(), "noise": KeyedSource()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan(NoisySteps):
-    """What a training will do, and what it costs: a release of ``dpltm.privacy.release``.
-
-    Its model is trained in place, so each is for one run.
+    """What a training will do, and what it costs: a release of ``dpltm.privacy.release``. Its model is trained in place.
 
     Attributes:
-        options: with every default that depends on start and records.
-        before_steps: releases before the steps.
         evaluations: the count of right answers on the records, if one is paid for.
         rewound: of a training that tickets are made of; then the epsilon that is asked for must be a certified one.
         facts: by which interrupted work is known again.
-        ledger: that pays, and holds what is declared of the test split.
-        account: what counts with it.
         paid: the entry on record; None before it is drawn.
         loss_scale: what the loss is divided by, and the step size multiplied.
-        ranks: that share the work, of which this is rank 0; None for one process.
         engines: how gradients are computed, by network and loss: the rehearsal decides it, and the training uses it.
     """
 
@@ -189,60 +170,19 @@ class TrainingPlan(NoisySteps):
         """Try network, loss, compiler and features on the first private record; draw nothing, and refuse what fails."""
         tried = replace(self, ranks=None)
         check_labels(self.start.spec, self.dataset)
-        tried.inputs.check(lambda records: prepare(tried, unused_sources(self.options), records))
+        tried.inputs.check(lambda records: prepare(tried, unused_sources(), records))
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Drawn]:
-        """Draw what the head draws before the steps, then those; or go on from a checkpoint.
-
-        Yields once, at the end. Noise is added in ``NoisyGradients.backward``, which each step of ``Descent.run`` calls:
-        sample, filtered sum, noise.
-        """
-        ranks, before = self.ranks or Ranks(), self.before_steps
-        plan = replace(self, paid=secret.entry)  # which checkpoints name
-        sources = sources_of(secret, at, plan)
-        released = Released(at)
-        opened, mask = partial(self.inputs.open, secret), plan.start.mask
-        begun = head.prepared(plan.options, plan.dataset, mask, before, opened, sources["noise"], released)
-        dataset = replace(plan.dataset, feature_map=begun.feature_map)
-        plan = replace(plan, dataset=dataset, loss_scale=begun.scale, lr=plan.lr * begun.scale)
-        ranks.tell({"lr": plan.lr, "entry": to_json(plan.entry)})
-        ranks.share({name: value for name, value in released.tensors.items() if name == CENTRE})
-
-        def descent() -> Descent:
-            gradients = prepare(plan, sources, plan.inputs.open(secret))
-            least_squares = plan.options.head == LEAST_SQUARES
-            newton = head.newton(plan.start, plan.dataset, before.get("second"), begun) if least_squares else None
-            return Descent(gradients, newton)
-
-        drawn = Drawn(plan, secret, sources, begun, released, ranks.together(descent))
-        if at is not None:
-            drawn.resume(at)
-        ranks.agree(drawn.descent.gradients.kernels)
-        ranks.tell({"step": drawn.descent.step})
-        ranks.share({name: value for name, value in drawn.descent.state().items() if not name.startswith(FIRST)})
+        """Draw what the head draws before the steps, then those, or go on from a checkpoint; yield once, at the end. Each
+        step of ``Descent.run`` adds noise in ``NoisyGradients.backward``: sample, filtered sum, noise."""
+        drawn = Drawn(replace(self, paid=secret.entry), secret, at)
         drawn.run()
         yield drawn
 
 
-class Released:
-    """Tensors that were released, by name: drawn, or as they were before a checkpoint was taken."""
-
-    def __init__(self, at: Checkpoint | None) -> None:
-        self.tensors: dict[str, torch.Tensor] = {}
-        self._known = {} if at is None else at.tensors
-
-    def __call__(self, name: str, draw: Callable[[], torch.Tensor]) -> torch.Tensor:
-        kept = self._known.get(name)
-        self.tensors[name] = draw() if kept is None else torch.from_numpy(np.array(kept))
-        return self.tensors[name]
-
-
 def prepare(plan: TrainingPlan, sources: Sources, opened: Arrays) -> NoisyGradients:
-    """Return the training before its first draw; of several ranks, the random numbers of rank 0 count.
-
-    Raises:
-        InputError: the network, its loss, or a record cannot be trained, or features cannot be had.
-    """
+    """Return the training before its first draw; of several ranks, the random numbers of rank 0 count. Raises InputError for
+    a network, loss, or record that cannot be trained, or features that cannot be had."""
     start, dataset, options, ranks = plan.start, plan.dataset, plan.options, plan.ranks
     if dataset.test is not None and not plan.evaluations and (ranks is None or ranks.first):
         network_inputs(dataset.test, dataset, plan.services)  # features that cannot be had are missed now
@@ -268,20 +208,25 @@ def opened_test(dataset: Dataset, ledger: Ledger, services: Services) -> Arrays:
     return network_inputs(dataset.test, dataset, services).open(ledger.declared_test(dataset))
 
 
-def loss_of(spec: Network, dataset: Dataset, scale: float = 1.0) -> Loss:
-    """Return the loss that a network is trained by, one value a record, or person; over a public ``scale``: residuals longer
-    than that are clipped where the norm of inputs is fixed."""
-    usual = user_cross_entropy if dataset.of_persons else spec.loss or cross_entropy
-    loss = usual if dataset.target is None else target_cross_entropy
-    return loss if scale == 1 else lambda outputs, labels: loss(outputs, labels) / scale
+def stored_test(dataset: Dataset, ledger: Ledger) -> np.ndarray:
+    """Return the same as it is stored."""
+    assert dataset.test is not None
+    return dataset.test.open(ledger.declared_test(dataset)).x
+
+
+def skill_on(
+    model: nn.Module, dataset: Dataset, ledger: Ledger, test: tuple[Inputs, torch.Tensor], metric: str, by: str | None
+) -> Skill | TargetSkill | None:
+    """Return how good a network is on a test split that was opened, of subgroups ``by`` a column as well."""
+    if dataset.target is not None:
+        return target_skill(model, *test, dataset.target, metric)
+    groups = None if by is None else subgroups_of(dataset, stored_test(dataset, ledger), by)
+    return skill(model, *test, dataset.schema.class_names, metric, groups)
 
 
 def check_trainable(spec: Network, dataset: Dataset) -> None:
-    """Refuse a network of the user's own that no training would take, by the trial that each begins with.
-
-    Filter, noise and mask have no say in that trial, and it looks at a made-up record: so whoever pays for a draw before the
-    training can have it first. Kinds by name are known to pass.
-    """
+    """Refuse a network of the user's own that no training would take, by the trial that each begins with: of a made-up
+    record, whatever filter, noise and mask, so whoever pays for a draw first can have it."""
     if not isinstance(spec, OwnNetwork):
         return
     is_told = spec.labels is None or spec.loss is not None  # of other labels, whoever trains says what they mean
@@ -292,29 +237,56 @@ def check_trainable(spec: Network, dataset: Dataset) -> None:
     gradients.check(*records.take(np.zeros(1, dtype=np.int64)))
 
 
-@dataclass
 class Drawn:
-    """Position of a training."""
+    """A training that was paid for: what is released before its steps, and its position in these."""
 
-    plan: TrainingPlan
-    secret: Secret
-    sources: Sources
-    begun: head.Prepared
-    released: Released
-    descent: Descent
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    seconds: float = 0.0
-    skill: Skill | TargetSkill | None = None
-    notes: tuple[str, ...] = ()
+    def __init__(self, plan: TrainingPlan, secret: Secret, at: Checkpoint | None) -> None:
+        ranks, before, start = plan.ranks or Ranks(), plan.before_steps, plan.start
+        self.secret, self.sources = secret, sources_of(secret, at, plan)
+        self.metrics: list[dict[str, Any]] = []
+        self.seconds = 0.0
+        self.skill: Skill | TargetSkill | None = None
+        self.notes: tuple[str, ...] = ()
+        self.tensors: dict[str, torch.Tensor] = {}  # that were released, by name
+        self._known = {} if at is None else at.tensors
+        opened = partial(plan.inputs.open, secret)
+        noise = self.sources["noise"]
+        begun = head.prepared(plan.options, plan.dataset, start.mask, before, opened, noise, self._released)
+        self.begun = begun
+        dataset = replace(plan.dataset, feature_map=begun.feature_map)
+        self.plan = plan = replace(plan, dataset=dataset, loss_scale=begun.scale, lr=plan.lr * begun.scale)
+        ranks.tell({"lr": plan.lr, "entry": to_json(plan.entry)})
+        ranks.share({name: value for name, value in self.tensors.items() if name == CENTRE})
+
+        def descent() -> Descent:
+            gradients = prepare(plan, self.sources, plan.inputs.open(secret))
+            least_squares = plan.options.head == LEAST_SQUARES
+            newton = head.newton(start, plan.dataset, before.get("second"), begun) if least_squares else None
+            return Descent(gradients, newton)
+
+        self.descent = ranks.together(descent)
+        if at is not None:
+            self.resume(at)
+        ranks.agree(self.descent.gradients.kernels)
+        ranks.tell({"step": self.descent.step})
+        ranks.share({name: value for name, value in self.descent.state().items() if not name.startswith(FIRST)})
+
+    def _released(self, name: str, draw: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Draw what has a name, or take it as it was before a checkpoint was taken."""
+        known = self._known.get(name)
+        self.tensors[name] = draw() if known is None else torch.from_numpy(np.array(known))
+        return self.tensors[name]
 
     def run(self) -> None:
-        """Take the steps that are left."""
         plan, descent, options = self.plan, self.descent, self.plan.options
         (mechanism,) = plan.entry.of(NoisySgd)
         others = tuple(other for other in plan.entry.mechanisms if other is not mechanism)
         beside = Planned(plan.account, plan.part, others)
         odometer = Odometer(beside, mechanism, options.delta, certified_by(options.accountant))
-        test = self._test_split()
+        test = None
+        if plan.dataset.test is not None and not plan.evaluations:  # of a priced accuracy nothing else is measured
+            opened = opened_test(plan.dataset, plan.ledger, plan.services)
+            test = inputs(opened, plan.dataset, options.device)
         began, note, shown = time.perf_counter() - self.seconds, "", ""
 
         def measure(done: int) -> None:
@@ -322,7 +294,7 @@ class Drawn:
             if done == mechanism.steps and "chances" in plan.before_steps:
                 head.calibrate(
                     plan.start.model, self.begun, plan.before_steps["chances"], lambda: plan.inputs.open(self.secret),
-                    self.sources["noise"], self.released, plan.dataset.records,
+                    self.sources["noise"], self._released, plan.dataset.records,
                 )  # fmt: skip
             if done in odometer.steps:
                 scores = self._scores(test, last=done == mechanism.steps)
@@ -349,58 +321,36 @@ class Drawn:
             self.notes = tuple(head.chance_notes(plan.before_steps["chances"], plan.dataset, shares))
         if test is not None:
             self.skill = self._skill(test) if plan.start.spec.score is None else None
-            self.notes += (*outside_notes(plan.dataset, self._test_rows()), *getattr(self.skill, "notes", ()))
+            rows = stored_test(plan.dataset, plan.ledger)
+            self.notes += (*outside_notes(plan.dataset, rows), *getattr(self.skill, "notes", ()))
         plan.start.model.to("cpu")
         self.seconds = time.perf_counter() - began
 
-    def _test_split(self) -> tuple[Inputs, torch.Tensor] | None:
-        """Return the test split as the network takes it; None where there is none, or a price is paid for accuracy on the
-        records themselves: then nothing but that is measured.
-        """
-        plan = self.plan
-        if plan.dataset.test is None or plan.evaluations:
-            return None
-        return inputs(opened_test(plan.dataset, plan.ledger, plan.services), plan.dataset, plan.options.device)
-
-    def _test_rows(self) -> np.ndarray:
-        dataset = self.plan.dataset
-        assert dataset.test is not None
-        return dataset.test.open(self.plan.ledger.declared_test(dataset)).x
-
     def _skill(self, test: tuple[Inputs, torch.Tensor]) -> Skill | TargetSkill | None:
-        dataset, options, model = self.plan.dataset, self.plan.options, self.plan.start.model
-        metric = options.metric or ""
-        if dataset.target is not None:
-            return target_skill(model, *test, dataset.target, metric)
-        groups = None if options.by is None else subgroups_of(dataset, self._test_rows(), options.by)
-        return skill(model, *test, dataset.schema.class_names, metric, groups)
+        plan, options = self.plan, self.plan.options
+        return skill_on(plan.start.model, plan.dataset, plan.ledger, test, options.metric or "", options.by)
 
     def _scores(self, test: tuple[Inputs, torch.Tensor] | None, *, last: bool) -> dict[str, Any]:
         """Measure accuracy: on the test split, or with noise on the records, at the last alone."""
         plan, metric, scores = self.plan, self.plan.options.metric or "", dict[str, Any](accuracy=None)
-        if plan.evaluations and last:
-            return self._noisy_scores(metric, plan.evaluations[0].epsilon)
+        model, dataset, rule = plan.start.model, plan.dataset, plan.start.spec.score
+        if plan.evaluations and last:  # a noisy count, with the noise that the entry holds for it
+            priced = private_score(metric, plan.options.class_shares, dataset, rule)
+            x, y = inputs(plan.inputs.open(self.secret), dataset, plan.options.device)
+            count = count_correct(model, x, y, score=priced or rule)
+            count += two_sided_geometric(self.sources["evaluation"], plan.evaluations[0].epsilon)
+            if priced is None:
+                return {"accuracy": min(max(count / dataset.records, 0.0), 1.0)}
+            return scores | {metric.replace("-", "_"): priced.metric(count, dataset.records)}
         if test is None:
             return scores
-        if plan.dataset.target is None:
-            scores["accuracy"] = accuracy(plan.start.model, *test, score=plan.start.spec.score)
+        if dataset.target is None:
+            scores["accuracy"] = accuracy(model, *test, score=rule)
         if metric != "accuracy":
             judged = self._skill(test)
             estimate = judged.estimate if isinstance(judged, Skill) else judged
             scores[metric.replace("-", "_")] = None if estimate is None else estimate.value
         return scores
-
-    def _noisy_scores(self, metric: str, epsilon: float) -> dict[str, Any]:
-        """Release a noisy count on the private records, with the noise that the entry holds for it."""
-        plan, dataset, options = self.plan, self.plan.dataset, self.plan.options
-        rule = plan.start.spec.score
-        priced = private_score(metric, options.class_shares, dataset, rule)
-        x, y = inputs(plan.inputs.open(self.secret), dataset, options.device)
-        count = count_correct(plan.start.model, x, y, score=priced or rule)
-        count += two_sided_geometric(self.sources["evaluation"], epsilon)
-        if priced is None:
-            return {"accuracy": min(max(count / dataset.records, 0.0), 1.0)}
-        return {"accuracy": None, metric.replace("-", "_"): priced.metric(count, dataset.records)}
 
     def _checkpoint(self) -> Checkpoint:
         plan, descent = self.plan, self.descent
@@ -413,12 +363,11 @@ class Drawn:
             "metrics": self.metrics,
             "seconds": self.seconds,
         }
-        tensors = descent.state() | self.released.tensors | self._rewound()
+        tensors = descent.state() | self.tensors | self._rewound()
         values = {name: value.cpu().numpy() for name, value in tensors.items()}
         return Checkpoint(f"step {descent.step} of {plan.mechanism.steps}", state, values)
 
     def _rewound(self) -> dict[str, torch.Tensor]:
-        """Weights that tickets start from, as a checkpoint names them; not copied."""
         rewound = self.plan.rewound
         return {} if rewound is None else {f"theta0/{name}": value for name, value in rewound.theta0.items()}
 
@@ -441,29 +390,20 @@ class Drawn:
             self.seconds = float(latest.state["seconds"])
 
 
-# --- several ranks --------------------------------------------------------------------------------------------------
-# Rank 0 plans, pays, keeps checkpoints, measures and reports, as one process does. The others open the same records and the
-# same ticket, and hear the rest: noise, steps, step size, a released centre, and the state that a checkpoint goes on from.
+# Of several ranks, rank 0 plans, pays, keeps checkpoints, measures and reports. The others open the same records and ticket,
+# and hear the rest: noise, steps, step size, a released centre, and the state that a checkpoint goes on from.
 
 
 def settled_together(ranks: Ranks, settle: Callable[[], TrainingPlan]) -> TrainingPlan:
     """Return a training that all ranks have settled alike before anything is entered; raise what any of them refuses."""
     plan = ranks.together(settle)
-    start, dataset = plan.start, plan.dataset
-    feature_map = dataset.feature_map
-    shown = {
-        "network": f"{start.spec.text} of {start.spec.features} features and {start.spec.classes} classes",
-        "filter": plan.filtered,
-        "sampling rate": repr(plan.mechanism.sampling_rate),
-        "expected batch": repr(plan.expected_batch),
-        "bounds": repr(dataset.bounds),
-        "features": "none" if feature_map is None else feature_map.uncentred.id,
-    }
+    public = [(name, fact) for name, fact in plan.facts.items() if name not in ("records", "weights")]
     private = {
-        "records of `dataset`": dataset.train.digest(b"ranks"),
-        "starting weights and mask": network_id(start.model, start.mask),
+        "records of `dataset`": plan.dataset.train.digest(b"ranks"),
+        "starting weights and mask": plan.facts["weights"],
+        "options or facts": repr((public, plan.mechanism, plan.expected_batch, plan.filtered, plan.dataset.bounds)),
     }
-    ranks.agree(shown, private)
+    ranks.agree({}, private)
     return replace(plan, ranks=ranks)
 
 
@@ -478,8 +418,7 @@ def follow(ranks: Ranks, settle: Callable[[], TrainingPlan]) -> None:
     feature_map = plan.dataset.feature_map
     if centre is not None and feature_map is not None:
         plan = replace(plan, dataset=replace(plan.dataset, feature_map=feature_map.centred_at(centre)))
-    sources = unused_sources(plan.options)
-    descent = ranks.together(lambda: Descent(prepare(plan, sources, plan.inputs.open(secret))))
+    descent = ranks.together(lambda: Descent(prepare(plan, unused_sources(), plan.inputs.open(secret))))
     ranks.agree(descent.gradients.kernels)
     message = ranks.tell()
     descent.resume(message["step"], ranks.share({}))

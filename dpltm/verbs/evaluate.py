@@ -13,7 +13,7 @@ import torch
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, inputs, network_inputs, take_over_map
 from dpltm.networks import check_takes
-from dpltm.networks.evaluation import DIVERGED, accuracy, check_score, has_diverged, rows_alike, skill, target_skill
+from dpltm.networks.evaluation import DIVERGED, accuracy, check_score, has_diverged, rows_alike
 from dpltm.networks.own_network import network_notes
 from dpltm.networks.skill import Skill, TargetSkill, predicted
 from dpltm.networks.state import evaluating
@@ -27,13 +27,16 @@ from dpltm.records.files import Layout
 from dpltm.records.notes import assumed_bounds, bounds_notes, outside_notes
 from dpltm.records.scaling import count_outside, prepare
 from dpltm.records.split import Split
-from dpltm.records.subgroups import check_column, subgroups_of
+from dpltm.records.subgroups import check_column
 from dpltm.training.artifacts import Run
+from dpltm.training.release import skill_on, stored_test
 
 YOUR_WORD = (
     "that none of these records was trained on is your word, since rows are not compared across commands: accuracy on"
     " records that were is private"
 )
+
+ROWS = 512  # records in the network at once
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Evaluation:
 
     Attributes:
         accuracy: None where the target is a number.
-        skill: beside what takes none; None for a network that diverged.
+        skill: None for a network that diverged, or has a score of its own.
     """
 
     dataset: str
@@ -55,18 +58,15 @@ class Evaluation:
 def as_held_out(dataset: Dataset) -> Dataset:
     """Return a dataset whose test split these records are, and whose training split is one record that is nobody's."""
     nobody = Split(dataset.train.made_up(), part=dataset.part, nobodys=True, valued=dataset.train.valued)
-    return replace(dataset, train=nobody, test=replace(dataset.train, part=Part(f"{dataset.name} (test)"), file=None))
+    # those of a publication are known by its name: whoever trained on them may not measure on them
+    part = Part(f"{dataset.name} (test)") if dataset.published_id() is None else dataset.part
+    return replace(dataset, train=nobody, test=replace(dataset.train, part=part, file=None))
 
 
 def evaluate(
     run: Run, dataset: Dataset, ledger: Ledger | None = None, services: Services | None = None, by: str | None = None
 ) -> Evaluation:
-    """Return accuracy on the test split of ``dataset``, which the ledger has down as apart from its people from here on.
-
-    Args:
-        ledger: of the people whom the records may be of; None for that of this process.
-        by: a column that tells subgroups, whose skill is told as well.
-    """
+    """Return accuracy, and that of subgroups ``by`` a column, on the test split of ``dataset``, which is then on record."""
     ledger = ledger or run.ledger or of_process(run.config.get("unit", "record"))
     run.spec.check_code(run.label)
     check_score(run.spec, "evaluate")
@@ -84,22 +84,18 @@ def evaluate(
         raise InputError(
             f"`dataset`: the label of {dataset.name} is {dataset.told_labels}, and {run.label} predicts {predicted}"
         )
-    undeclared = False
-    for draft in ledger.apart(dataset):  # none of a publication, which says that its splits are apart
+    apart = ledger.apart(dataset)  # none of a publication, which says that its splits are apart
+    for draft in apart:
         check_declared(ledger.account(run.lineage), draft.part, "measured without a price")
-        undeclared = bool(run.lineage.paid) and ledger.book.entry_of(draft) is None
+    undeclared = bool(run.lineage.paid) and any(ledger.book.entry_of(draft) is None for draft in apart)
     if by is not None:
         check_column(dataset, by)
     test = network_inputs(dataset.test, dataset, services)
-    ledger.declare_once(*ledger.apart(dataset))
-    stored = dataset.test.open(ledger.declared_test(dataset)).x
-    groups = None if by is None else subgroups_of(dataset, stored, by)
+    ledger.declare_once(*apart)
     x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)
     judged: Skill | TargetSkill | None = None
-    if run.target is not None:
-        judged = target_skill(run.model, x, y, run.target, _metric(run))
-    elif run.spec.score is None:  # a score of the user's own may tell no classes
-        judged = skill(run.model, x, y, dataset.schema.class_names, _metric(run), groups)
+    if run.spec.score is None:  # else it may tell no classes
+        judged = skill_on(run.model, dataset, ledger, (x, y), _metric(run), by)
     right = judged.accuracy.value if isinstance(judged, Skill) else None
     if judged is None and run.target is None:
         right = accuracy(run.model, x, y, score=run.spec.score)
@@ -107,7 +103,7 @@ def evaluate(
         *([YOUR_WORD] if undeclared else []),
         *([DIVERGED] if has_diverged(run.model, run.spec) else []),
         *(_run_bounds_notes(run) or bounds_notes(dataset)),
-        *outside_notes(dataset, stored),
+        *outside_notes(dataset, stored_test(dataset, ledger)),
         *network_notes(run.spec),
         *getattr(judged, "notes", ()),
     ]
@@ -115,7 +111,7 @@ def evaluate(
 
 
 def _run_bounds_notes(run: Run) -> list[str]:
-    """Return a note on bounds that nobody gave: those of a run scale whatever its network is given."""
+    """Return a note on bounds of a run that nobody gave."""
     if run.config.get("bounds_origin") != "assumed":
         return []
     return [assumed_bounds(f"the records that {run.label} was trained on", run.bounds, "train with `bounds` LO,HI")]
@@ -126,10 +122,6 @@ def _metric(run: Run) -> str:
     metrics = METRICS if run.target is None else TARGET_METRICS
     metric = options.get("metric") if isinstance(options, Mapping) else None
     return metric if metric in metrics else metrics[0]
-
-
-ROWS = 512
-"""Records in the network at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,46 +181,38 @@ def predict(
     shape, bounds = run.spec.record_shape, run.bounds
     if run.feature_map is not None:
         shape, bounds = run.feature_map.shape, run.feature_map.bounds
-    rows = _as_trained(x, shape, run, source)
-    saturated = count_outside(rows, bounds, run.spec.parts)
+    own_shape = x.shape[1:]
+    longer, taken = ([length for length in lengths if length != 1] for lengths in (own_shape, shape))
+    # flattened records, and images of one channel, are put into the shape that the run takes
+    same = math.prod(own_shape) == math.prod(shape) and (1 in (len(own_shape), len(shape)) or longer == taken)
+    if not same:
+        raise InputError(
+            f"`input`: {source} has records of shape {own_shape}, but {run.label} takes {shape}; use records of the same"
+            f" shape, or their {math.prod(shape)} values in a row"
+        )
+    records = x.reshape(len(x), *shape)
+    saturated = count_outside(records, bounds, run.spec.parts)
     if saturated:
         progress.say(
             f"{saturated} values of {source} lie outside the run's bounds, or tables; they saturate, or count as 0"
         )
-    notes = (*_run_bounds_notes(run), *network_notes(run.spec))
-    return Predictions(
-        _outputs(rows, run, source, progress, alike), saturated, notes, run.spec.labels is None, run.target
-    )
-
-
-def _as_trained(x: np.ndarray, shape: tuple[int, ...], run: Run, source: str) -> np.ndarray:
-    """Return the records in the shape that the run takes; flattened ones, and images of one channel, are put into it."""
-    own_shape = x.shape[1:]
-    longer, taken = ([length for length in lengths if length != 1] for lengths in (own_shape, shape))
-    if math.prod(own_shape) == math.prod(shape) and (1 in (len(own_shape), len(shape)) or longer == taken):
-        return x.reshape(len(x), *shape)
-    raise InputError(
-        f"`input`: {source} has records of shape {own_shape}, but {run.label} takes {shape}; use records of the same shape,"
-        f" or their {math.prod(shape)} values in a row"
-    )
-
-
-def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress, alike: bool) -> np.ndarray:
-    parts, at_once, count = [], ROWS, len(x)
+    at_once = ROWS
     if alike:
         kind = torch.long if run.spec.tables else torch.float32
         at_once = rows_alike(run.model, torch.zeros(1, run.spec.features, dtype=kind), ROWS)
-        x = np.concatenate([x, np.zeros((-len(x) % at_once, *x.shape[1:]), x.dtype)])
-    with progress.progress(f"predicting {source}", len(x)) as step, torch.no_grad(), evaluating(run.model):
-        for start in range(0, len(x), at_once):
-            rows = x[start : start + at_once]
+        records = np.concatenate([records, np.zeros((-len(x) % at_once, *shape), x.dtype)])
+    outputs = []
+    with progress.progress(f"predicting {source}", len(records)) as step, torch.no_grad(), evaluating(run.model):
+        for start in range(0, len(records), at_once):
+            rows = records[start : start + at_once]
             if run.feature_map is None:
                 inputs = torch.from_numpy(prepare(rows, run.bounds, run.spec.tables, run.spec.parts))
             else:
                 inputs = run.feature_map(rows)
-            outputs = run.model(inputs)
-            if not bool(outputs.isfinite().all()):
+            outputs.append(run.model(inputs))
+            if not bool(outputs[-1].isfinite().all()):
                 raise InputError(f"{run.label}: its network gives no finite numbers; train it with a smaller `lr`")
-            parts.append(outputs.numpy())
             step(start + len(rows))
-    return np.concatenate(parts)[:count]
+    notes = (*_run_bounds_notes(run), *network_notes(run.spec))
+    values = torch.cat(outputs)[: len(x)].numpy()
+    return Predictions(values, saturated, notes, run.spec.labels is None, run.target)

@@ -1,9 +1,4 @@
-"""Phase 1: what tickets are made from, what that costs, and the set that comes of it (docs/privacy-model.md section 2).
-
-Tickets of no data cost nothing. Of public records the ledger gets a declaration, of private ones with no mechanism a release
-without protection, each before a record is looked at. ``dp-train`` is a training of ``dpltm.verbs.train``, and its tickets
-are post-processing of that.
-"""
+"""Phase 1: what tickets are made from, what that costs, and the set that comes of it (docs/privacy-model.md section 2)."""
 
 from __future__ import annotations
 
@@ -47,6 +42,27 @@ from dpltm.training.release import Rewound, TrainingPlan, opened_test
 from dpltm.verbs.train import check_takes_persons, train_start
 from dpltm.verbs.train import plan as training_plan
 from dpltm.verbs.train import settle as settle_training
+
+_OF_ONE_LAYER = ("magnitude", "random", "dp-train")  # which prune one layer well whose weights begin at 0
+TABLE_ITERATIONS = 500  # of a round, behind `splines`: with more, weights of a few thousand records fit their chance
+MAJORITY = 0.8  # share of the most frequent class above which accuracies hardly differ, and ranks are measured
+
+_ABOUT = {  # of private ones the statement itself tells
+    "data-free": "no record was looked at, so the tickets cost nothing; they have no predictors: train one by its round",
+    "public": "{} was declared public: no guarantee is claimed for it, and the tickets cost nothing",
+    "dp": "the tickets are post-processing of one release, which goes along with them and counts with whatever is made of"
+    " them",
+}
+
+_TRAINED: tuple[ProvenanceKind, ...] = ("public", "private", "dp")
+
+_SUITS: dict[str, tuple[ProvenanceKind, ...]] = {
+    "epsilon": ("dp",),
+    "per_unit": ("dp",),
+    "reveal": ("private",),
+    **dict.fromkeys(("iterations", "batch_size", "lr", "rewind"), _TRAINED),
+}
+"""Options that are for tickets of some provenances alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +135,6 @@ def plan(
     Args:
         model: a network of the user's own, in the place of the one that ``options`` names.
         going_on: whether an interrupted attempt goes on, which may be paid for already.
-        own: whether the epsilon that is asked for is that of the set's lineage alone, as of a set in a sweep.
     """
     provenance = check_options(options)
     check_no_target(dataset, "generate")
@@ -151,24 +166,18 @@ def plan(
         own=own,
     )
     check_takes_persons(spec, dataset)
-    book = ledger.book
-    looks = [draft for draft in settled.beside if draft.paid]
-    account = book.account(settled.lineage)
+    account = ledger.book.account(settled.lineage)
     for draft in settled.beside:
         if draft.kind == "public":
             check_declared(account, draft.part, "public")
         elif draft.paid:
             check_private(account, draft.part)
-    book.lacking(settled.beside)
-    if going_on:
-        return settled
-    account.check_budget(looks)
-    check_unprotected(ledger.account(), looks, options.unprotected or own)
+    ledger.book.lacking(settled.beside)
+    if not going_on:
+        looks = [draft for draft in settled.beside if draft.paid]
+        account.check_budget(looks)
+        check_unprotected(ledger.account(), looks, options.unprotected or own)
     return settled
-
-
-_OF_ONE_LAYER = ("magnitude", "random", "dp-train")
-"""Criteria that prune one layer well whose weights begin at 0, as stands behind the features of a table."""
 
 
 def _beside(
@@ -189,12 +198,8 @@ def _beside(
 
 
 def generate(plan: Generation, *, checkpoints: Checkpoints = NOT_KEPT) -> TicketSet:
-    """Make the tickets; what they depend on is on record before a record is looked at.
-
-    Returns:
-        The set, with the report. Of provenance ``private`` it holds accuracies on private records, as the side file of a set
-        on disk does: its text (``repr``) leaves them out, and so does the set that is written.
-    """
+    """Return the set, with the report; what it depends on is on record before a record is looked at. Of provenance
+    ``private`` it holds accuracies on private records, which its text (``repr``) and the set on disk leave out."""
     options = plan.options
     if plan.provenance == "dp":
         body, lineage = _under_dp(plan, checkpoints)
@@ -226,15 +231,6 @@ def generate(plan: Generation, *, checkpoints: Checkpoints = NOT_KEPT) -> Ticket
     )
 
 
-_ABOUT = {
-    "data-free": "no record was looked at, so the tickets cost nothing; they have no predictors: train one by its round",
-    "public": "{} was declared public: no guarantee is claimed for it, and the tickets cost nothing",
-    "dp": "the tickets are post-processing of one release, which goes along with them and counts with whatever is made of"
-    " them",
-}
-"""Notes that follow from where the tickets come from; of private ones the statement itself tells."""
-
-
 def _input_notes(plan: Generation) -> list[str]:
     guaranteed = plan.provenance in ("private", "dp")
     return [*public_input_notes(plan.dataset), *(unit_notes(plan.dataset) if guaranteed else ())]
@@ -244,26 +240,18 @@ def _training_options(plan: Generation) -> TrainOptions:
     """Return the training whose end is pruned by ``dp-train``: the bound of clipping, and steps as for any tickets."""
     config, options = plan.config, plan.options
     return TrainOptions(
-        epsilon=options.epsilon,
-        delta=options.delta,
-        clip_norm=1.0,
-        batch_size=float(config.batch_size),
-        steps=config.iterations,
-        lr=config.lr,
-        schedule="constant",
-        centre=0.0,
-        per_unit=options.per_unit,
+        epsilon=options.epsilon, delta=options.delta, clip_norm=1.0, batch_size=float(config.batch_size),
+        steps=config.iterations, lr=config.lr, schedule="constant", centre=0.0, per_unit=options.per_unit,
         seed=config.seed,
-    )
+    )  # fmt: skip
 
 
 def _under_dp(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Lineage]:
     """Make tickets of a network trained under DP; predictors are that network under each mask."""
     config, spec, dataset, ledger = plan.config, plan.spec, plan.dataset, plan.ledger
     start = fresh(spec, config.seed)
-    options = _training_options(plan)
     rewound = Rewound(config.rewind, weights_of(start.model))
-    arguments = start, dataset, options, ledger, plan.services
+    arguments = start, dataset, _training_options(plan), ledger, plan.services
     with threads(config.threads):
         run = train_start(*arguments, checkpoints=checkpoints, own=plan.own, rewound=rewound)
     tickets = generation.prune_once(spec, rewound.theta0, weights_of(run.model), config)
@@ -275,13 +263,6 @@ def _under_dp(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Line
         put(run.model, ticket.predictor or {})
         scored.append(replace(ticket, accuracy=accuracy(run.model, *test, score=spec.score)))
     return replace(tickets, tickets=tuple(scored)), run.lineage
-
-
-TABLE_ITERATIONS = 500
-"""Of a round, of one layer behind ``splines``: with more, weights of a few thousand public records fit their chance."""
-
-MAJORITY = 0.8
-"""Share of the most frequent class of public records, above which accuracies hardly differ, and ranks are measured."""
 
 
 def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Lineage, Generation]:
@@ -303,8 +284,7 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
     rare = classes and int(y.bincount().max()) > MAJORITY * len(y)
     plan = replace(plan, dataset=dataset, metric="auc" if rare else plan.metric)
     evaluation = (x, y) if dataset.test is None else inputs(opened_test(dataset, ledger, plan.services), dataset)
-    unprotected = "epsilon inf: no mechanism protects the records"
-    cost = unprotected if plan.provenance == "private" else "no epsilon is spent"
+    cost = "no epsilon is spent" if public else "epsilon inf: no mechanism protects the records"
     state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}
     with plan.services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
 
@@ -337,35 +317,8 @@ def _settings(plan: Generation) -> dict[str, Any]:
     return settings | ({"table_schema": dataset.schema.text} if dataset.schema.text else {})
 
 
-# --- options --------------------------------------------------------------------------------------------------------
-
-
-_TRAINED: tuple[ProvenanceKind, ...] = ("public", "private", "dp")
-
-_SUITS: dict[str, tuple[ProvenanceKind, ...]] = {
-    "epsilon": ("dp",),
-    "per_unit": ("dp",),
-    "reveal": ("private",),
-    **dict.fromkeys(("iterations", "batch_size", "lr"), _TRAINED),
-}
-"""Options that are for tickets of some provenances alone."""
-
-
 def check_options(options: GenerateOptions) -> ProvenanceKind:
     """Return what the tickets will be made from; options out of range, or that contradict each other, are refused."""
-    provenance = _provenance(options)
-    if options.epsilon is None and provenance == "dp":
-        raise InputError(f"`epsilon` is missing: what {options.criterion} may spend on these records, such as 0.1")
-    for name, suited in _SUITS.items():
-        if getattr(options, name) not in (None, False) and provenance not in suited:
-            raise InputError(f"`{name}`: is for `provenance` {listed(suited)}, not {provenance}; leave it out")
-    config = _draft(options)
-    if provenance == "data-free":
-        generation.check_without_data(config)
-    return provenance
-
-
-def _provenance(options: GenerateOptions) -> ProvenanceKind:
     declared, criterion = options.provenance, options.criterion
     suited = ["dp"] if criterion in DP_CRITERIA else ["data-free"] * (criterion in DATA_FREE) + ["public", "private"]
     if declared is None and suited[0] == "public":
@@ -375,7 +328,14 @@ def _provenance(options: GenerateOptions) -> ProvenanceKind:
         )
     if declared not in (None, *suited):
         raise InputError(f"`provenance`: tickets by {criterion} are {listed(suited)}, not {declared}")
-    return cast(ProvenanceKind, declared or suited[0])
+    provenance = cast(ProvenanceKind, declared or suited[0])
+    if options.epsilon is None and provenance == "dp":
+        raise InputError(f"`epsilon` is missing: what {criterion} may spend on these records, such as 0.1")
+    for name, provenances in _SUITS.items():
+        if getattr(options, name) not in (None, False) and provenance not in provenances:
+            raise InputError(f"`{name}`: is for `provenance` {listed(provenances)}, not {provenance}; leave it out")
+    _draft(options)
+    return provenance
 
 
 def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance: ProvenanceKind) -> GenerationConfig:
@@ -396,12 +356,8 @@ def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance
     return config
 
 
-MANY = 10**12
-"""Records of which no default runs short: by them options are refused that are wrong whatever the records."""
-
-
-def _draft(options: GenerateOptions, records: int = MANY) -> GenerationConfig:
-    """Return the settings, with every default that goes by the number of records."""
+def _draft(options: GenerateOptions, records: int = 10**12) -> GenerationConfig:
+    """Return the settings, with every default that goes by the records; of so many as it is, none runs short."""
     criterion = CRITERIA[options.criterion]
     training = criterion.training
     batch = options.batch_size or training.batch_of(records)

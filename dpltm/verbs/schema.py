@@ -1,11 +1,10 @@
 """Kinds, bounds and categories of the columns of a table, found under DP: one Gaussian query over all of its columns.
 
-Every record is counted in a histogram of each column: of numbers over a public grid of magnitudes, of dates over quarters,
-of categories over whatever values there are; of a column whose kind nobody knows over all three side by side, of which its
-cell is in one. A number or a date counts twice, each time with ``WEIGHT``: in an interval, and in the group of ``SUB_STEPS``
-intervals around it. Groups tell where records are, and intervals where these begin and end in the outermost groups. Gaussian
-noise is added to all counts at once. What stands out of the noise is public from then on: a range of numbers, the names of
-categories, and which of the three most of it is in.
+A record is counted in a histogram of each column: of numbers over magnitudes, of dates over quarters, of categories over
+whatever values there are; of a column whose kind nobody knows in the one of the three that takes its cell. A number or
+a date counts twice, each time with ``WEIGHT``: in an interval, and in the group of ``SUB_STEPS`` intervals around it.
+Gaussian noise is added to all counts at once. What stands out of the noise is public from then on: a range of numbers,
+names of categories, and which of the three most of a column is in.
 
 **Guarantee** (proven in docs/privacy-model.md section 1.8). Let there be m columns, k of them with names, and noise of
 standard deviation s. For one record more or less the release is the composition of a Gaussian mechanism of L2 sensitivity
@@ -39,10 +38,10 @@ from dpltm.randomness.gaussian_mechanism import gaussian_mechanism, grid_step
 from dpltm.randomness.noise import KeyedSource, RandomSource
 from dpltm.records.cells import Cells
 from dpltm.records.dataset import Dataset
-from dpltm.records.files import reading, stem_of
+from dpltm.records.files import reading
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.schema import MAX_FEATURES, UNKNOWN, Column, Schema, schema_text
-from dpltm.records.settle import Declared, check_delta, parse_fraction, settle, take_part
+from dpltm.records.settle import Declared, check_delta, parse_fraction, settle
 from dpltm.records.tables import Table, read_by_schema
 from dpltm.records.units import at_unit
 
@@ -85,12 +84,9 @@ LEAST = 1e-9
 
 @dataclass(frozen=True)
 class Histogram:
-    """Public intervals of the values of a kind of columns, and groups of neighbouring ones.
+    """Public intervals of the values of a kind of columns, ``number`` or ``date``, and groups of neighbouring ones.
 
-    Attributes:
-        kind: of the columns, ``number`` or ``date``.
-        edges: between intervals: interval i goes from edge i - 1 up to edge i; the first and the last have no end.
-        sizes: intervals of each group, in order.
+    Interval i goes from edge i - 1 up to edge i; the first and the last have no end. ``sizes`` are those of groups.
     """
 
     kind: str
@@ -103,10 +99,7 @@ class Histogram:
         """Return how many values stand out of the noise, the range of these, and the share of them that may be beyond it.
 
         Groups that stand out, and what lies beside them as long as it does so a little, hold the values. From either end
-        intervals are left out while those left out, by the less noisy of two sums, are few.
-
-        Args:
-            cells, groups: noisy counts, each with ``noise_std``.
+        intervals are left out while those left out are few. ``cells`` and ``groups`` are noisy counts.
         """
         out, quiet = np.flatnonzero(groups >= STANDS_OUT * noise_std), np.flatnonzero(groups < NEAR * noise_std)
         if not len(out):
@@ -129,10 +122,7 @@ class Histogram:
 def _left_out(
     cells: np.ndarray, groups: np.ndarray, sizes: np.ndarray, most: float, noise_std: float
 ) -> tuple[int, float]:
-    """Return how many intervals from the outermost on hold ``most`` values, and how many may lie outside of the rest.
-
-    The latter is their noisy count with a standard deviation, or what a group further out may hold that does not stand out.
-    """
+    """Return how many intervals from the outermost on hold ``most`` values, and how many may lie outside of the rest."""
     starts = np.cumsum(sizes) - sizes
     at = np.repeat(np.arange(len(sizes)), sizes)
     further = (np.cumsum(groups) - groups)[at]
@@ -175,18 +165,14 @@ def is_named(column: Column) -> bool:
     return column.kind in ("category", "label", UNKNOWN)
 
 
-@dataclass(frozen=True)
 class Coder:
     """Cells as numbers of intervals, those of all histograms in a row, then of categories as they are met."""
 
-    names: dict[str, dict[str, int]] = field(default_factory=dict, repr=False)
+    def __init__(self) -> None:
+        self.names: dict[str, dict[str, int]] = {}
 
     def __call__(self, column: Column, cells: Cells, empty: frozenset[str]) -> np.ndarray:
-        """Return the code of each cell, ``(n,)`` float64; ``HOLE`` for what is not counted. Arguments as :func:`encoded`.
-
-        Guarantees:
-            No cell is refused. Which name a cell counts for depends on that cell alone.
-        """
+        """Return the code of each cell, by that cell alone, ``(n,)`` float64; ``HOLE`` for what is not counted."""
         left = ~cells.among(empty)
         codes = np.full(len(cells.values), HOLE)
         start = 0
@@ -267,11 +253,8 @@ def find_columns(
 ) -> tuple[tuple[Column, float], ...]:  # fmt: skip
     """Return the columns with bounds and values, where something stands out of the noise; as ignored ones elsewhere.
 
-    With each comes the share of its numbers that may be outside of its bounds, by noisy counts and their noise.
-
-    Args:
-        codes, names: private; ``(n, columns)``, and of their categories.
-        delta: chance that names come out which one record alone has.
+    With each comes the share of its numbers that may be outside of its bounds. ``codes`` ``(n, columns)`` and ``names`` are
+    private; ``delta`` is the chance that names come out which one record alone has.
 
     Guarantees:
         The composition of a Gaussian mechanism of that noise over ``query.sensitivity`` and a (0, delta)-DP one (see above).
@@ -299,12 +282,7 @@ def find_columns(
 def _found_column(
     column: Column, cells: np.ndarray, groups: np.ndarray, words: Mapping[str, float], noise_std: float
 ) -> tuple[Column, float]:
-    """Return a column by what stands out of the noise: the kind of which that is most, with its bounds or values.
-
-    Args:
-        cells, groups: noisy counts of its intervals, and of groups of them; ``noise_std`` is that of each.
-        words: those of the names that are kept.
-    """
+    """Return a column by what stands out of the noise: the kind of which that is most, with its bounds or values."""
     total = sum(words.values())
     spelled = tuple((word,) for word in sorted(words))
     if column.kind == "label":  # all counts are above the threshold, so positive
@@ -330,28 +308,20 @@ def _found_column(
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A table and what is known of it.
-
-    Attributes:
-        dataset: its records, one a person where persons are protected; what identifies them is the same under any schema.
-            Columns of which something is to be found hold codes.
-        names: of the categories that codes stand for, by column; private.
-    """
+    """A table, one row a person where persons are protected, with codes in columns of which something is to be found; and
+    the private names of the categories that codes stand for, by column."""
 
     dataset: Dataset
     names: Mapping[str, Mapping[str, int]] = field(repr=False)
-    schema: Schema
 
 
 def load_unfinished(
     path: Path, schema: Schema, units: str | None = None, subset: str | None = None, records: int | None = None,
     test: str | None = None,
 ) -> Unfinished:  # fmt: skip
-    """Return a table, checked by what its schema says already.
+    """Return a table, checked by what its schema says already; arguments as of :func:`dpltm.records.load`.
 
-    Args:
-        path: a ``.csv``, ``.parquet`` or ``.arrow`` file. ``subset`` and ``records`` as :func:`dpltm.records.load`.
-        units: the column that says whose each record is: of each person one row counts, that of the lowest public hash.
+    Of each person one row counts, that of the lowest public hash.
     """
     with reading(path, ""):
         if not schema.wanted:
@@ -359,10 +329,10 @@ def load_unfinished(
         hold_out = parse_fraction(test)
         if test is not None and hold_out is None:
             raise DataError(f"`test` {test}: give the part that the training holds out, such as 0.2, and no file")
-        records, coder = Declared(records=records).records, Coder()
+        declared, coder = Declared(records=records), Coder()
         raw = read_by_schema(Table(path, schema), units, coder=coder)
-    dataset = take_part(settle(stem_of(path), raw, hold_out=hold_out), subset, records, False)
-    return Unfinished(at_unit(dataset, None if units is None else 1), coder.names, schema)
+    dataset = settle(path.stem, raw, None, declared, hold_out=hold_out, subset=subset)
+    return Unfinished(at_unit(dataset, None if units is None else 1), coder.names)
 
 
 FOUND = """What was not known of this table was found under DP, by the release below; whatever uses this schema carries it.
@@ -372,8 +342,6 @@ In columns that are ignored nothing stood out of the noise: words of which each 
 @dataclass(frozen=True)
 class FoundSchema:
     """A finished schema, and what it cost; of a dry run what it would cost, and the draft.
-
-    In ``ignored`` columns nothing stood out of the noise, and the label's has no classes where none did.
 
     Attributes:
         rarest: records of a category or class that is found 19 times of 20; None where none is looked for.
@@ -391,31 +359,23 @@ class FoundSchema:
 def find_schema(
     table: Unfinished, options: FindOptions, ledger: Ledger, progress: Progress, *, dry_run: bool = False
 ) -> FoundSchema:
-    """Pay for the histograms, and return the finished schema: a function of the draft and of that release.
+    """Pay for the histograms, or price them in a dry run; the schema is a function of the draft and of that release.
 
-    Args:
-        dry_run: price it alone.
-
-    Raises:
-        InputError: delta is out of range, or it would be paid for in vain.
-        BudgetError: a budget in the ledger does not allow it.
+    InputError where delta is out of range, or it would be paid for in vain; BudgetError where a budget does not allow it.
     """
     check_delta(options.delta, table.dataset)
     progress.say(f"calibrating noise to epsilon {options.private:g} at delta {options.delta:g}")
-    found_columns: tuple[tuple[Column, float], ...] = ()
-    lineage = NO_LINEAGE
+    schema, found_columns, lineage = table.dataset.schema, dict[str, tuple[Column, float]](), NO_LINEAGE
     if dry_run:
         release = _release(table, options, ledger, ledger.book, progress)
-        account = price(release, ledger.book)
-        (histograms,) = release.entry.of(GaussianRelease)
+        account, entry = price(release, ledger.book), release.entry
     else:
         paid = pay(lambda book, _: _release(table, options, ledger, book, progress), ledger)
-        account, lineage = paid.account, paid.lineage
-        (histograms,) = paid.entry.of(GaussianRelease)
-        found_columns = next(paid.values)
-    by_name = {column.name: column for column, _ in found_columns}
-    columns = tuple(by_name.get(column.name, column) for column in table.schema.columns)
-    query = ColumnQuery(table.schema.wanted, histograms.adjacency)
+        account, entry, lineage = paid.account, paid.entry, paid.lineage
+        found_columns = {column.name: (column, outside) for column, outside in next(paid.values)}
+    (histograms,) = entry.of(GaussianRelease)
+    columns = tuple(found_columns.get(column.name, (column,))[0] for column in schema.columns)
+    query = ColumnQuery(schema.wanted, histograms.adjacency)
     rarest, _, surely = query.sure(histograms.noise_std, NAMES_DELTA * options.delta)
     notes = [*public_input_notes(table.dataset), *unit_notes(table.dataset), surely]
     if table.dataset.test is None:
@@ -426,8 +386,8 @@ def find_schema(
         statement(account, delta=options.delta, adjacency=histograms.adjacency, notes=notes),
         rarest,
         columns,
-        {column.name: share for column, share in found_columns if column.kind in HISTOGRAMS},
-        schema_text(table.schema, columns, lineage, FOUND),
+        {name: share for name, (column, share) in found_columns.items() if column.kind in HISTOGRAMS},
+        schema_text(schema, columns, lineage, FOUND),
     )
 
 
@@ -436,18 +396,19 @@ def _release(
 ) -> Once[tuple[tuple[Column, float], ...]]:
     """Return the release, calibrated to what a ledger leaves of the budget; refused where it would be paid for in vain."""
     adjacency = cast(Adjacency, options.adjacency)
-    query = ColumnQuery(table.schema.wanted, adjacency)
+    schema = table.dataset.schema
+    query = ColumnQuery(schema.wanted, adjacency)
     delta = NAMES_DELTA * options.delta
     lone = (Guarantee(LEAST, delta, adjacency=adjacency),) if query.lone_names else ()
     alone = NoisySgd(1.0, 1, 1.0, query.sensitivity, adjacency=adjacency)
     part = ledger.part(table.dataset)
-    beside = Planned(book.account(table.schema.lineage), part, lone)
+    beside = Planned(book.account(schema.lineage), part, lone)
     noise = calibrate_noise(cast(float, options.private), options.delta, alone, beside).noise_multiplier
     histograms = GaussianRelease(noise, query.sensitivity, adjacency=adjacency)
     words = f"histograms of {len(query.columns)} column{'s' * (len(query.columns) > 1)} for a schema"
     entry = Entry("release", part, (*lone, histograms), words, unit=book.unit)
-    text = schema_text(table.schema, table.schema.columns, NO_LINEAGE, FOUND)
-    if len(text) > MOST_TEXT or len(query.columns) > MOST_COLUMNS or 2 * table.schema.features > MAX_FEATURES:
+    text = schema_text(schema, schema.columns, NO_LINEAGE, FOUND)
+    if len(text) > MOST_TEXT or len(query.columns) > MOST_COLUMNS or 2 * schema.features > MAX_FEATURES:
         raise InputError(
             "`private`: what is found might make a schema too large to be read; draft fewer columns or values"
         )
@@ -459,7 +420,7 @@ def _release(
             " vain; raise it, or write public bounds and values into a `schema`"
         )
     progress.say(surely)
-    if rarest is not None and table.schema.label.wanted and rarest > max(RAREST * records, FEWEST):
+    if rarest is not None and schema.label.wanted and rarest > max(RAREST * records, FEWEST):
         raise InputError(
             f"`classes` is missing: at this epsilon a class with under {rarest:,} of {records:,} rows may not be found, and"
             " would be paid for in vain; name all classes, give `target_bounds` of a number, or raise `private`"
@@ -467,10 +428,9 @@ def _release(
 
     def columns_found(secret: Secret) -> tuple[tuple[Column, float], ...]:
         x = table.dataset.train.open(secret).x
-        codes = x.reshape(len(x), -1)[
-            :, [column.wanted for column in table.schema.feature_columns]
-        ]  # a person has one row
+        wanted = [column.wanted for column in schema.feature_columns]
+        codes = x.reshape(len(x), -1)[:, wanted]  # a person has one row
         noise = KeyedSource(secret.child("noise"))
         return find_columns(query, codes, table.names, histograms.noise_std, delta, noise)
 
-    return Once(entry, table.schema.lineage, columns_found)
+    return Once(entry, schema.lineage, columns_found)

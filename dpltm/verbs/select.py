@@ -16,20 +16,14 @@ from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import check_labels, check_scored_rows, network_notes
 from dpltm.networks.state import put
 from dpltm.options.select import SelectOptions
+from dpltm.privacy import selection
 from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.describe import figure, percent
-from dpltm.privacy.entry import RECORD, Entry, Lineage, Part, Secret, lineage_of
+from dpltm.privacy.entry import Entry, Lineage, Part, Secret, lineage_of
 from dpltm.privacy.ledger import Ledger, facts_digest
 from dpltm.privacy.mechanisms import Adjacency, Selection, Unprotected
 from dpltm.privacy.release import pay
-from dpltm.privacy.selection import (
-    Rule,
-    SelectionPlan,
-    draw,
-    exponential_probabilities,
-    permute_and_flip_probabilities,
-    smallest_within,
-)
+from dpltm.privacy.selection import SelectionPlan
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import Ticket
 from dpltm.randomness.noise import KeyedSource
@@ -68,12 +62,10 @@ class Draw:
 
     @property
     def candidates(self) -> tuple[Ticket, ...]:
-        """The pruned tickets."""
         return self.tickets.body.tickets[1:]
 
     @property
     def notes(self) -> list[str]:
-        """What public facts say of the draw."""
         dataset, shares = self.dataset, self.options.class_shares
         about = [*feature_notes(dataset), *public_input_notes(dataset), *shares_notes(shares), *unit_notes(dataset)]
         return [*about, *network_notes(self.tickets.body.spec), *self.doubts]
@@ -97,7 +89,6 @@ class Draw:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is told of how a winner is drawn."""
         plan = self.settled
         sensitivity = {"rule": plan.rule, "value": plan.sensitivity}
         return {"eps1": plan.eps1, "mechanism": plan.mechanism, "score": plan.score, "sensitivity": sensitivity}
@@ -114,7 +105,6 @@ class Draw:
         check_labels(self.tickets.body.spec, self.dataset)
 
     def draw(self, secret: Secret, at: object) -> Iterator[int]:
-        """Yield the round that won."""
         del at
         network, services = self.tickets.body.spec, self.services
         model = build(network)
@@ -128,13 +118,12 @@ class Draw:
                 counts.append(total_score(model, x, y, score=self.metric or network.score))
                 step(len(counts))
         self.correct[:] = [np.array(counts)]
-        yield self.candidates[draw(self.settled, self.correct[0], KeyedSource(secret.child("draw")))].round
+        yield self.candidates[selection.draw(self.settled, self.correct[0], KeyedSource(secret.child("draw")))].round
 
 
 def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: Ledger, services: Services) -> Draw:
     """Settle a draw, and raise InputError or BudgetError for what cannot be, before any budget is spent."""
-    check_scored(tickets, options)
-    check_options(options)
+    check_options(options, tickets)
     check_no_target(dataset, "select")
     network = tickets.body.spec
     network.check_code(tickets.label)
@@ -161,13 +150,11 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     account.check_budget((entry, *looks))
     check_unprotected(ledger.account(), looks, options.unprotected)
     check_trainable(network, dataset)
-    drawn = (entry,)
-    services.progress.say(
-        f"this draw spends eps1 = {figure(settled.certified_epsilon)} on {part}: certified epsilon becomes"
-        f" {figure((account + drawn).epsilon(options.delta))}"
-    )
     plan = Draw(options, tickets, dataset, settled, metric, entry, looks, lineage, ledger, services)
-    for note in plan.doubts:  # before it pays
+    drawn = (entry,)
+    epsilon = (account + drawn).epsilon(options.delta)
+    spent = f"this draw spends eps1 = {figure(settled.certified_epsilon)} on {part}: certified epsilon becomes"
+    for note in (f"{spent} {figure(epsilon)}", *plan.doubts):  # before it pays
         services.progress.say(note)
     return plan
 
@@ -182,14 +169,12 @@ def draft(options: SelectOptions, settled: SelectionPlan, part: Part, unit: str)
 
 
 def _made_from(tickets: TicketSet, part: Part, adjacency: Adjacency) -> bool:
-    """Tell whether private tickets were made from records of a part, so that one of those moves a whole predictor.
-
-    Of records of another snapshot that is not asked: if they are the same people, nothing is certified anyhow.
-    """
-    unprotected = [entry for entry in tickets.lineage.entries if entry.of(Unprotected)]
+    """Tell whether private tickets were made from records of a part, so that one of those moves a whole predictor."""
+    # of another snapshot that is not asked: if they are the same people, nothing is certified anyhow
     return any(
         entry.part.snapshot in (None, part.snapshot) and not entry.part.apart(part, entry.unit, adjacency)
-        for entry in unprotected
+        for entry in tickets.lineage.entries
+        if entry.of(Unprotected)
     )
 
 
@@ -206,8 +191,9 @@ def select(plan: Draw) -> Winner:
 def _revealed(plan: Draw) -> tuple[dict[str, float], ...]:
     (correct,), settled = plan.correct, plan.settled
     scores = settled.scores(correct)
-    by_mechanism = {"exponential": exponential_probabilities, "permute-and-flip": permute_and_flip_probabilities}
-    probabilities = by_mechanism[settled.mechanism](scores, settled.exponent)
+    exponential = settled.mechanism == "exponential"
+    law = selection.exponential_probabilities if exponential else selection.permute_and_flip_probabilities
+    probabilities = law(scores, settled.exponent)
     return tuple(
         {
             "round": ticket.round,
@@ -225,7 +211,7 @@ def select_public(tickets: TicketSet, options: SelectOptions) -> Winner:
 
     No record is read, and nothing is spent. InputError without public accuracies, DpltmError without such a ticket.
     """
-    check_options(options)
+    check_options(options, tickets)
     accuracies = tuple(ticket.accuracy for ticket in tickets.body.tickets if ticket.accuracy is not None)
     dense, *candidates = tickets.body.tickets
     if tickets.provenance != "public" or len(accuracies) <= len(candidates):
@@ -234,45 +220,44 @@ def select_public(tickets: TicketSet, options: SelectOptions) -> Winner:
             " holds none; use `rule` mechanism `eps1` 0.1, or train a ticket by its round"
         )
     prunable = tickets.body.spec.prunable  # a projection in front is made new or taken off: it belongs to no ticket
-    index = smallest_within(
-        tuple(Mask(ticket.mask, prunable).density for ticket in candidates),
-        accuracies[1:],
-        accuracies[0],
-        options.tolerance,
-        options.max_density,
-    )
+    densities = tuple(Mask(ticket.mask, prunable).density for ticket in candidates)
+    index = selection.smallest_within(densities, accuracies[1:], accuracies[0], options.tolerance, options.max_density)
     if index is None:
         raise DpltmError(
             f"`rule`: no ticket of at most {options.max_density:.0%} density is within {options.tolerance:g} of the dense"
             f" accuracy {dense.accuracy:.4f}; raise `tolerance` or `max_density`"
         )
     facts = {"eps1": 0.0, "mechanism": "smallest-within", "score": None, "sensitivity": None}
-    account = Account.of((), tickets.lineage, unit=next((entry.unit for entry in tickets.lineage.paid), RECORD))
-    privacy = statement(account, options.delta, notes=["chosen on public accuracies: no private record was used"])
+    notes = ["chosen on public accuracies: no private record was used"]
+    privacy = statement(Account.alone(tickets.lineage), options.delta, notes=notes)
     return Winner(candidates[index].round, tickets.lineage, tickets, facts, privacy)
 
 
-def check_scored(tickets: TicketSet, options: SelectOptions) -> None:
-    """Raise InputError for a draw from tickets without predictors."""
-    if options.rule == "mechanism" and not tickets.is_scored:
+def check_options(options: SelectOptions, tickets: TicketSet | None = None) -> None:
+    """Raise InputError for options that are out of range or contradict each other, or tickets that they cannot draw from."""
+    by_mechanism = options.rule == "mechanism"
+    if by_mechanism and tickets is not None and not tickets.is_scored:
         raise InputError(
             f"{tickets.label}: its tickets have no predictors to score; train one by its round, such as"
             f" {tickets.body.tickets[-1].round}"
         )
-
-
-def check_options(options: SelectOptions) -> None:
-    """Raise InputError for options that are out of range or contradict each other, whatever the tickets."""
     check_priced(options.judged_by)
-    if options.rule == "mechanism":
-        if options.eps1 is None:
-            raise InputError("`eps1` is missing: the epsilon that the draw may spend; DPLTM uses 0.1")
-        if options.class_shares is not None and options.judged_by != "balanced-accuracy":
-            raise InputError("`class_shares`: only with `metric` balanced-accuracy; leave it out")
-        settle(options, records=1, densities=(0.5,), fixed=True)
-    check_reads_none(options, "metric", options.judged_by != "accuracy")
-    for name in ("class_shares", "eps1", "dataset", "ledger", "reveal"):  # the third and the fourth are of requests
-        check_reads_none(options, name, getattr(options, name, None))
+    if not by_mechanism:
+        check_reads_none(options, "metric", options.judged_by != "accuracy")
+        for name in (
+            "class_shares",
+            "eps1",
+            "dataset",
+            "ledger",
+            "reveal",
+        ):  # the third and the fourth are of requests
+            check_reads_none(options, name, getattr(options, name, None))
+        return
+    if options.eps1 is None:
+        raise InputError("`eps1` is missing: the epsilon that the draw may spend; DPLTM uses 0.1")
+    if options.class_shares is not None and options.judged_by != "balanced-accuracy":
+        raise InputError("`class_shares`: only with `metric` balanced-accuracy; leave it out")
+    settle(options, records=1, densities=(0.5,), fixed=True)
 
 
 def check_reads_none(options: SelectOptions, name: str, value: object) -> None:
@@ -284,17 +269,12 @@ def check_reads_none(options: SelectOptions, name: str, value: object) -> None:
 def settle(
     options: SelectOptions, records: int, densities: tuple[float, ...], fixed: bool, metric: PricedScore | None = None
 ) -> SelectionPlan:
-    """Return everything public about the draw, checked.
-
-    Args:
-        fixed: whether their predictors were fixed without these records.
-        metric: what is counted; None for right answers.
-    """
+    """Return everything public about the draw, checked; ``fixed``: whether predictors were fixed without these records."""
     rule = options.sensitivity or ("exact" if fixed or options.score == "additive" else "paper")
     counted = records if metric is None else records * metric.scale
     chosen: dict[str, Any] = {
         name: getattr(options, name) for name in ("score", "nu", "lam", "mechanism", "adjacency")
     }
     return SelectionPlan(
-        options.eps1 or 0.0, densities, counted, rule=cast(Rule, rule), fixed_predictors=fixed, **chosen
+        options.eps1 or 0.0, densities, counted, rule=cast(selection.Rule, rule), fixed_predictors=fixed, **chosen
     )

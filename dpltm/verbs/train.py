@@ -59,18 +59,20 @@ from dpltm.training.plan import check_metric, class_weights, noisy_steps, privat
 from dpltm.training.ranks import Ranks
 from dpltm.training.release import Rewound, TrainingPlan, settled_together
 
-LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
-"""Default step sizes, for clip norm 1."""
+LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}  # default step sizes, for clip norm 1
 
 SPREAD = 0.25
-"""Default noise in each weight, that of all steps added up, for one layer behind features of a fixed norm (standard
-deviation); where there is hardly any noise, as if it were that of 2-Gaussian-DP. Found on kmnist-7k at epsilon 0.2 to 8: it
-was the best for any clip norm, number of steps and schedule.
-"""
+"""Default noise in each weight, of all steps added up, for one layer behind features of a fixed norm (its deviation); at
+least as if it were that of 2-Gaussian-DP. Found on kmnist-7k at epsilon 0.2 to 8, for any clip norm, steps and schedule."""
 
 OWN_NOTE = (
     "the figure is of what this run itself depends on; its ledger may hold more from the same people, which adds up"
 )
+
+BANDED = "banded"
+
+TABLE_SCHEDULE, TABLE_CENTRE = "linear", 0.05
+"""Of one layer behind features of a table, or behind a map for any records. Found on public tables (docs/results.md)."""
 
 
 def train_start(
@@ -87,15 +89,9 @@ def train_start(
 ) -> Run:
     """Pay for a training and carry it out, or resume one; of several ranks, rank 0 alone pays, samples and adds noise.
 
-    Args:
-        checkpoints: keep the key, then the state, beside the result and never in it.
-        ranks: that share the work; None is one process.
-        rewound: of its plan.
-
     Guarantees:
-        What is refused costs nothing. The entry is on record before any noisy value that it pays for is drawn.
-        Whatever ends the training after that, the entry stays. A step is noised once, whoever computes it how often
-        (``dpltm.privacy.checkpoint``).
+        What is refused costs nothing. The entry is on record before any noisy value that it pays for is drawn, and stays. A
+        step is noised once, whoever computes it how often (``dpltm.privacy.checkpoint``).
     """
     services = services or Services()
     arguments = start, dataset, options, ledger, services
@@ -110,30 +106,18 @@ def train_start(
     diverged = [DIVERGED] if has_diverged(start.model, start.spec) else []
     notes = [*([OWN_NOTE] if own else []), *drawn.notes, *diverged]
     account = ledger.book.account(paid.lineage, own=True) if own else paid.account
+    config = trained.to_json(gradients.gradients.kernels)
+    privacy = stated(trained, account, notes)
     return Run(
-        trained.to_json(gradients.gradients.kernels),
-        start.model,
-        start.mask,
-        trained.dataset.feature_map,
-        tuple(drawn.metrics),
-        stated(trained, account, notes),
-        ledger,
-        paid.lineage,
-        drawn.seconds,
-        observations=gradients.observations,
-        network=as_trained(start.spec, start.model),
-        skill=drawn.skill,
-    )
+        config, start.model, start.mask, trained.dataset.feature_map, tuple(drawn.metrics), privacy, ledger, paid.lineage,
+        drawn.seconds, gradients.observations, drawn.skill, network=as_trained(start.spec, start.model),
+    )  # fmt: skip
 
 
 def settle(
     start: StartingPoint, dataset: Dataset, options: TrainOptions, ledger: Ledger, services: Services
 ) -> TrainingPlan:
-    """Settle, and refuse, everything about a training but its noise, for which 1 stands; hash records, and open none.
-
-    Args:
-        start: behind the map that its tickets remember, if it has any.
-    """
+    """Settle, and refuse, everything about a training but its noise, for which 1 stands; hash records, and open none."""
     filter = check_options(options)
     if start.tickets is not None:
         dataset = start.tickets.takes(dataset)
@@ -152,11 +136,12 @@ def settle(
     _check_measured(options, dataset, start)
     feature_map = dataset.feature_map
     searched = None if options.lineage is None else lineage_from_text(options.lineage)
+    chosen = {item.name: getattr(options, item.name) for item in fields(TrainOptions)}
+    weighed = options.class_weight, options.class_shares, dataset.classes
+    scored = options.eval_private is not None and options.metric == "balanced-accuracy"
     facts = {
         # none of where the files of a command lie
-        "options": {
-            item.name: value for item in fields(TrainOptions) if (value := getattr(options, item.name)) is not None
-        },
+        "options": {name: value for name, value in chosen.items() if value is not None},
         # binds the key to these records in this order: with others it would noise a second sum
         "records": dataset.train.digest(ledger.book.key),
         "ticket": None if start.tickets is None else start.tickets.id,
@@ -174,13 +159,7 @@ def settle(
         mechanism=mechanism,
         expected_batch=batch,
         lr=LEARNING_RATES[options.optimizer] if options.lr is None else options.lr,
-        class_weight=class_weights(
-            options.class_weight,
-            options.class_shares,
-            dataset.classes,
-            dataset.schema.class_shares,
-            scored=options.eval_private is not None and options.metric == "balanced-accuracy",
-        ),
+        class_weight=class_weights(*weighed, dataset.schema.class_shares, scored=scored),
         start=start,
         dataset=dataset,
         part=ledger.part(dataset),
@@ -191,10 +170,6 @@ def settle(
         ledger=ledger,
         services=services,
     )
-
-
-BANDED = "banded"
-"""Noise that is correlated over steps; a number of bands may follow behind a colon."""
 
 
 def _banded(options: TrainOptions, dataset: Dataset, plain: NoisySgd, batch: float) -> BandedSgd:
@@ -251,11 +226,6 @@ def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoin
         check_column(dataset, options.by)
 
 
-TABLE_SCHEDULE, TABLE_CENTRE = "linear", 0.05
-"""Of one layer behind features of a table, or behind a map for any records, where nobody says otherwise. Found on public
-tables (docs/results.md)."""
-
-
 def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> TrainOptions:
     """Return options with what follows from public facts where nobody said it: step sizes, and whether to centre."""
     one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2 and not start.unprotected
@@ -289,17 +259,16 @@ def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, fl
 def _step_size(plan: TrainingPlan) -> float | None:
     """Of one layer behind features, where nobody chose one: by the noise, and other public numbers; None elsewhere."""
     mechanism, options, strategy, feature_map = plan.mechanism, plan.options, plan.strategy, plan.dataset.feature_map
+    one_layer = feature_map is not None and len(plan.start.spec.shapes()) == 2
+    if options.lr is not None or not one_layer or options.optimizer not in ("sgd", "momentum"):
+        return None
     spread = SPREAD
     if options.head == LEAST_SQUARES:
         spread = head.TABLE_SPREAD if isinstance(feature_map, SplineMap) else head.SPREAD
     elif plan.dataset.target is not None:  # chances near the mean, which so much noise would hide
         return None
-    one_layer = feature_map is not None and len(plan.start.spec.shapes()) == 2
-    if options.lr is not None or not one_layer or options.optimizer not in ("sgd", "momentum"):
-        return None
     bound = plan.filter.certified_bound(plan.start.mask.live)
-    root = math.sqrt(mechanism.steps)
-    summed = root
+    root = summed = math.sqrt(mechanism.steps)
     if strategy:
         bound, root = bound * banded_noise.norm(strategy), math.sqrt(mechanism.steps / len(strategy))
         summed = math.sqrt(banded_noise.noise_of_sums(strategy, mechanism.steps)[-1])
@@ -310,9 +279,6 @@ def _step_size(plan: TrainingPlan) -> float | None:
     return spread * plan.divisor / (noise * farther)
 
 
-# --- options that are refused by themselves -------------------------------------------------------------------------
-
-
 def check_options(options: TrainOptions) -> Filter:
     """Return the gradient filter; refuse options out of range, that contradict each other, or that lack their other half."""
     if options.head == LEAST_SQUARES:
@@ -320,12 +286,8 @@ def check_options(options: TrainOptions) -> Filter:
     if not re.fullmatch(f"secure|fast|nominal|{BANDED}(:([2-9]|[1-9][0-9]{{1,8}}))?", options.noise, re.ASCII):
         raise InputError(f"`noise`: {options.noise!r} is not secure, fast, nominal, or {BANDED}[:N] with N from 2")
     if options.noise.startswith(BANDED):
-        _check_alone(options, f"`noise` {BANDED}", "audit", "microbatch", "sampling")
-        if options.adjacency != "add-remove":
-            raise InputError(
-                f"`adjacency`: a replaced record may be in another part of {BANDED} `noise`, where nothing is proven but"
-                " for add-remove; take that, or `noise` secure"
-            )
+        # a replaced record may be in another part, where nothing is proven
+        _check_alone(options, f"`noise` {BANDED}", "audit", "microbatch", "sampling", "adjacency")
         if _bands_asked(options) is None and (options.epsilon is None or options.budget_stop):
             raise InputError(f"`noise`: {BANDED} needs a budget to choose its bands by; name them, such as {BANDED}:8")
     if participations_of(options.sampling) is not None:  # which has one price for all steps
@@ -359,9 +321,8 @@ def check_options(options: TrainOptions) -> Filter:
 
 
 def _check_alone(options: TrainOptions, asked: str, *names: str) -> None:
-    """Raise InputError for options that have no meaning beside what is ``asked``, or no proof."""
     for name in names:
-        if getattr(options, name) not in (None, 0, "poisson"):
+        if getattr(options, name) not in (None, 0, "poisson", "add-remove"):
             raise InputError(f"`{name}`: does not go with {asked}; leave one of them out")
 
 
@@ -374,14 +335,8 @@ def check_takes_persons(spec: Network, dataset: Dataset) -> None:
         )
 
 
-# --- how the budget is divided --------------------------------------------------------------------------------------
-
-
 def _before_steps(settled: TrainingPlan, before: Planned) -> head.Before:
-    """Return the releases before the steps: each as noisy as one that spends all the budget, over the root of its share.
-
-    The noise of several Gaussian mechanisms adds up by its inverse square, so the rest is left for training.
-    """
+    """Return the releases before the steps: each as noisy as one that spends all the budget, over the root of its share."""
     options, dataset, mechanism = settled.options, settled.dataset, settled.mechanism
     if options.head != LEAST_SQUARES and options.centre is None:
         return {}
@@ -420,11 +375,7 @@ def _check_finite(before: Planned, delta: float) -> None:
 
 
 def _with_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned, *, certified: bool) -> NoisySgd:
-    """Return the mechanism with its noise multiplier: as stated, or calibrated to what the budget leaves.
-
-    Where ``epsilon`` is given and the noise is certified, everything together costs at most ``epsilon``, by the certified
-    bound of the filter and a certified accountant. What must be ``certified`` is refused where nothing can be any more.
-    """
+    """Return the mechanism with its noise, stated or calibrated; refuse what must be ``certified`` and cannot."""
     nominal = options.noise == "nominal"
     claimed = (mechanism.nominal_sensitivity or mechanism.sensitivity) / mechanism.sensitivity if nominal else 1.0
     if options.noise_multiplier is not None and not options.budget_stop:
@@ -443,11 +394,7 @@ def _with_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned, *, 
 
 
 def _nominal_remainder(budget: float, before: Planned, delta: float) -> tuple[float, Planned]:
-    """Return the budget that the papers would leave for training: less each eps1, with earlier training as they account it.
-
-    Used where nothing can be certified (tickets made from these records unprotected) or the user asked for the paper's
-    noise: the certified epsilon is then above the budget, and is printed.
-    """
+    """Return what the papers would leave for training: less each eps1, with earlier training as they account it."""
     paid = before.account.paid
     spent = sum(drawn.eps1 for entry in paid for drawn in entry.of(Selection))
     drawn = replace(before.account, entries=tuple(entry for entry in paid if entry.of(Selection)))
@@ -465,7 +412,7 @@ def plan(settled: TrainingPlan, book: Book, *, entered: Entry | None = None, own
 
     Args:
         entered: its entry, if it is on record already: then nothing is calibrated.
-        own: whether the epsilon that is asked for is that of its own lineage alone, as of a trial of a sweep.
+        own: whether ``epsilon`` is that of its own lineage alone, as of a trial of a sweep.
     """
     options, draft, live = settled.options, settled.mechanism, settled.start.mask.live
     account = book.account(settled.lineage, own=own)
@@ -497,13 +444,8 @@ def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[st
     notes = []
     if plan.strategy:
         notes.append(f"`noise` {BANDED}: correlated over {len(plan.strategy)} steps, of which a record may enter one")
-    notes += [
-        *public_input_notes(dataset),
-        *shares_notes(options.class_shares),
-        *unit_notes(dataset),
-        *feature_notes(dataset),
-        *network_notes(plan.start.spec),
-    ]
+    notes += [*public_input_notes(dataset), *shares_notes(options.class_shares), *unit_notes(dataset)]
+    notes += [*feature_notes(dataset), *network_notes(plan.start.spec)]
     hidden = _hidden_notes(plan)
     for note in hidden:  # before payment
         plan.services.progress.say(note)
@@ -519,20 +461,14 @@ def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[st
     return tuple(notes)
 
 
-HIDES = 2.0
-"""Deviations of its noise that what counts records must have, to be told from nothing."""
-
-
 def _hidden_notes(plan: TrainingPlan) -> list[str]:
-    """Return notes on what noise hides, by public facts: records, classes and their shares, and the noise.
-
-    Over T steps k records add at most k q T bounds in any direction, and the noise is sigma sqrt(T) bounds: that of
-    sigma / (q sqrt(T)) records.
-    """
+    """Return notes on what noise hides, by public facts: records, classes and their shares, and the noise."""
+    # over T steps k records add at most k q T bounds in any direction, and noise sigma sqrt(T), as sigma / (q sqrt(T)) do
     dataset, mechanism = plan.dataset, plan.mechanism
     whom = "persons" if dataset.of_persons else "records"
     bound = 2.0 if mechanism.adjacency == "replace-one" else 1.0
-    hidden = HIDES * bound * mechanism.noise_multiplier / (mechanism.sampling_rate * math.sqrt(mechanism.steps))
+    # two deviations tell a count from nothing
+    hidden = 2 * bound * mechanism.noise_multiplier / (mechanism.sampling_rate * math.sqrt(mechanism.steps))
     if not isinstance(mechanism, BandedSgd) and dataset.records < max(dataset.classes, 2) * hidden:
         return [
             f"nothing can be learned: noise hides what under {math.ceil(hidden):,} {whom} have in common, and there are"

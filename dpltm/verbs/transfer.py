@@ -1,10 +1,7 @@
 """Transfer of tickets to other records (DPLTM section 4.5), where a network has another input width or class count.
 
-Layers of the same shape are kept, mask and starting weights; the others are made new. ``drop-projection`` is DPLTM's way to
-records of another width (section 4.5.2): tickets are made behind a projection onto that width, which is then taken off, and
-so is the output layer. Controls take over less: the mask alone, the weights under a shuffled mask, or nothing but how many
-weights live. A set keeps the lineage of what it is made of: a mask that goes into another set still tells of the records
-that it was made from (docs/privacy-model.md section 2).
+Layers of the same shape are kept, mask and starting weights; the others are made new. A set keeps the lineage of what it is
+made of: its masks still tell of the records that they were made from (docs/privacy-model.md section 2).
 """
 
 from __future__ import annotations
@@ -36,8 +33,7 @@ class LayerReport:
     """Result of a transfer for one layer: shapes of its weight before and after, and its density in the last ticket.
 
     ``mask`` is ``kept``, ``repeated`` (over the channels of images), ``shuffled``, ``random``, or ``dense`` if it keeps all;
-    ``weights`` are ``kept``, ``repeated`` or ``fresh``; both are ``dropped`` of a projection that was taken off. The name of
-    a layer with several weights is that of the weight.
+    ``weights`` are ``kept``, ``repeated`` or ``fresh``; both are ``dropped`` of a projection that was taken off.
     """
 
     layer: str
@@ -75,7 +71,11 @@ def transfer(
     check_no_target(dataset, "tickets transfer")
     # a first layer that stood behind a projection has no columns by name
     trained_columns = None if options.mode == "drop-projection" else columns_in(tickets.config)
-    dataset, notes = _by_name(trained_columns, dataset, tickets.label)
+    notes = []
+    if trained_columns and dataset.columns and sorted(trained_columns) == sorted(dataset.columns):
+        dataset = dataset.in_order(trained_columns, tickets.label)
+    elif trained_columns and dataset.columns:
+        notes = ["columns have other names, so weights went by place"]
     columns = {"columns": list(dataset.columns)} if dataset.columns else {}
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
     body = tickets.body
@@ -102,15 +102,6 @@ def transfer(
     return TransferredSet(result, layers, (*public_input_notes(dataset), *network_notes(target), *notes))
 
 
-def _by_name(trained_columns: tuple[str, ...] | None, dataset: Dataset, label: str) -> tuple[Dataset, tuple[str, ...]]:
-    """Return the records with columns in the order of the tickets', if they are the same; and a note, if not."""
-    if not trained_columns or not dataset.columns:
-        return dataset, ()
-    if sorted(trained_columns) == sorted(dataset.columns):
-        return dataset.in_order(trained_columns, label), ()
-    return dataset, ("columns have other names, so weights went by place",)
-
-
 def target_of(spec: Network, dataset: Dataset, mode: str, model: OwnModel | None, label: str) -> Network:
     """Return the network that tickets of ``spec`` are carried over to; InputError if there is none for these records."""
     if mode == "drop-projection":
@@ -129,28 +120,18 @@ def target_of(spec: Network, dataset: Dataset, mode: str, model: OwnModel | None
     return for_records(model, dataset).with_roles_of(spec)  # which asks for what weights depend on that are no draw
 
 
-# --- of tickets alone --------------------------------------------------------------------------------------------------
-
-
 def carry_over(
     tickets: Tickets, target: Network, mode: str = "ticket", fresh: str = "sparse", seed: int = 0
 ) -> tuple[Tickets, tuple[LayerReport, ...]]:
-    """The same tickets for ``target``, with as many rounds, nested.
+    """The same tickets for ``target``, with as many rounds, nested, and layer by layer where they come from; InputError if
+    not one can be kept. They have predictors only where nothing at all was changed, and never accuracies of other records.
 
     Args:
         target: a network whose layers have the same names (``retarget`` gives one, or ``without_projection``).
         mode: ``ticket`` takes over masks and weights; ``drop-projection`` those of the layers between the projection, which
-            ``target`` has not, and the output layer, which is new whatever its shape; ``mask-only`` the masks, with weights
-            drawn anew; ``shuffled-mask`` the weights, under masks with as many live weights in each layer, elsewhere;
-            ``random`` draws both anew, with as many live weights.
+            ``target`` has not, and the output layer, which is new (DPLTM 4.5.2); ``mask-only`` the masks; ``shuffled-mask``
+            the weights, under masks with as many live weights in each layer; ``random`` nothing but how many these are.
         fresh: layers made new live at random with the density of the layer that they replace (``sparse``), or all of them.
-
-    Returns:
-        The tickets, and layer by layer where they come from. They have predictors only where nothing at all was changed, and
-        never accuracies, which were measured on other records.
-
-    Raises:
-        InputError: not one layer can be kept.
     """
     _check_head(tickets.spec, target)
     before, after = tickets.spec.shapes(), target.shapes()
@@ -206,7 +187,7 @@ def _check_head(source: Network, target: Network) -> None:
 
 
 def _relation(before: tuple[int, ...] | None, after: tuple[int, ...]) -> str:
-    """Relation of two layers: all can be taken over, one channel for each of several, or nothing."""
+    # all can be taken over, one channel for each of several, or nothing
     if before == after:
         return "kept"
     if before is None or len(before) != 4 or before[1] != 1:

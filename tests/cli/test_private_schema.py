@@ -106,12 +106,14 @@ def european(path, decimal=","):
 def test_separator_and_decimal_mark_go_together(cli, refused):
     european("d.csv")
     asked = "datasets schema d.csv --label high --classes no,yes --private 4 --out"
-    assert cli(f"{asked} f.toml").code == 0
+    assert 'separator = ";"' in refused(f"{asked} f.toml")
+    Path("s.toml").write_text('separator = ";"\ndecimal = ","\n')
+    assert cli(f"{asked} f.toml --schema s.toml").code == 0
     dose, temp, _ = read_schema(Path("f.toml")).columns
     assert (dose.kind, temp.kind, dose.decimal) == ("number", "number", ",")
     european("d.csv", ".")
     assert "in a form that is not read; write 1,5 and 2024-12-31, or say separator and decimal" in refused(
-        f"{asked} g.toml"
+        f"{asked} g.toml --schema s.toml"
     )
     Path("s.toml").write_text('separator = ";"\n')
     assert cli(f"{asked} g.toml --schema s.toml --ledger l.jsonl").code == 0

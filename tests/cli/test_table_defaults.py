@@ -301,14 +301,6 @@ def test_an_error_on_private_records_has_a_price(cli: Any, metric: str) -> None:
 
 
 @pytest.mark.usefixtures("table")
-def test_a_compressed_file_has_its_bare_name(cli: Any) -> None:
-    pd.read_csv("costs.csv").to_csv("costs.csv.gz", index=False)
-    compressed = TABLE.replace("costs.csv", "costs.csv.gz")
-    assert cli(f"train --dense {compressed} --steps 3 --epsilon 3 --delta 1e-4 --out r").code == 0
-    assert json.loads(Path("r/config.json").read_text())["part"]["name"] == "costs"
-
-
-@pytest.mark.usefixtures("table")
 def test_a_label_of_numbers_without_its_range_is_told_how(cli: Any, refused: Any) -> None:
     known = "--label cost --delta 1e-4 --private 0.2 --records 3000 --out o.toml"
     assert "give --target-bounds of a number" in refused(f"datasets schema costs.csv {known}")

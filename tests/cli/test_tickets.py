@@ -48,7 +48,7 @@ def draw(cli, monkeypatch):
     count = iter(range(100))
 
     def call(winner: int, *more: str) -> None:
-        monkeypatch.setattr("dpltm.verbs.select.draw", lambda *_: winner - 1)
+        monkeypatch.setattr("dpltm.privacy.selection.draw", lambda *_: winner - 1)
         options = ("--eps1", EPS1, "--ledger", f"draw-{next(count)}.jsonl", *more, "--json")
         assert cli("select set", PRIVATE, *options).json["winner"]["round"] == winner
 

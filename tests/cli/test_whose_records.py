@@ -190,3 +190,8 @@ def test_within_one_command_rows_are_compared(cli, rows, refused):
     told = refused(f"{TRAIN} --dataset a.csv --test t.csv --out r")
     assert told.startswith("--test: a: 2 of the 62 records of t.csv are training records of a.csv")
     assert cli(f"{TRAIN} --dataset a.csv --test t.csv --rows-coincide --out r").code == 0
+
+
+def test_a_known_dataset_that_was_trained_on_is_not_measured_as_new_records(cli, refused):
+    assert cli("train --dense --dataset digits --model mlp:4 --steps 2 --epsilon 3 --ledger l.jsonl --out r").code == 0
+    assert "is protected by a release on record" in refused("evaluate r --input digits --ledger l.jsonl")

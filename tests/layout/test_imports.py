@@ -357,7 +357,7 @@ LAB = (
 )
 """Modules, or packages with all in them."""
 
-BY_NAME = {("dpltm.cli.stages", f"dpltm.tickets.workbench.{name}") for name in ("sweep.run_file", "run.demo")}
+BY_NAME = {("dpltm.cli.stages", f"dpltm.tickets.workbench.{name}") for name in ("run.run_file", "run.demo")}
 """What is imported when it is called for: dpltm run and demo, whose three stages are a recipe of one arm."""
 
 

@@ -1,8 +1,12 @@
 """Records in the open: what the package reads for a release or a declaration, tests read for nothing."""
 
-import numpy as np
+from pathlib import Path
+from typing import Any
 
-from dpltm.records import Arrays, Dataset, Rows, Split
+import numpy as np
+import pytest
+
+from dpltm.records import Arrays, Dataset, Rows, Split, load
 
 
 def arrays_of(split: Split) -> Arrays:
@@ -10,6 +14,13 @@ def arrays_of(split: Split) -> Arrays:
     found: list[Arrays] = []
     split.check(found.append)
     return found[0]
+
+
+def load_from(folder: Path, name: str, **options: Any) -> Dataset:
+    """Return a dataset of that name, with a folder as the data home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DPLTM_DATA", str(folder))
+        return load(name, **options)
 
 
 def units_of(records: Dataset | Rows) -> np.ndarray:

@@ -18,9 +18,8 @@ from dpltm.progress import Progress
 from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.tickets.files import new_folder, write_json, write_lineage
 from dpltm.tickets.run import write_run
-from dpltm.tickets.sweep_files import open_sweep
 from dpltm.tickets.workbench.recipes import Recipe
-from dpltm.tickets.workbench.sweep import TaskRunner, sweep
+from dpltm.tickets.workbench.sweep import TaskRunner, opened, sweep
 from set_entries import store_set
 
 SPEC = ModelSpec("mlp:2", 3, 2)
@@ -79,8 +78,8 @@ def make_set(options: Any, progress: Progress) -> None:
 
 def made(recipe: Recipe, root: Path) -> dict[str, str]:
     """Why trials of a sweep that has come to its end failed; joblib's configuration says who made them."""
-    open_sweep(root, recipe.head.title)
-    return sweep(recipe, TaskRunner(root, stages=STAGES))
+    with opened(root, recipe.head.title):
+        return sweep(recipe, TaskRunner(root, stages=STAGES))
 
 
 def _note(out: Path) -> None:

@@ -17,7 +17,6 @@ from dpltm.reports.statement import interval
 from dpltm.reports.subjects import count, run_subject, section
 from dpltm.tickets.charts import against_epsilon, new_picture, write_charts
 from dpltm.tickets.run import FoundRun, find_run
-from dpltm.tickets.sweep_files import is_sweep
 
 
 def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
@@ -41,7 +40,7 @@ def _folders(names: Sequence[str]) -> dict[Path, str]:
     labels: dict[Path, str] = {}
     for name in names:
         path = Path(name)
-        if is_sweep(path):
+        if (path / "members").is_dir():
             labels |= {member / "run": member.name for member in sorted((path / "members").iterdir())}
         else:
             labels[path] = name

@@ -1,4 +1,4 @@
-"""Recipes, read from TOML (docs/recipes.md has the form): arms and seeds, their trials, and what trials share."""
+"""Recipes, read from TOML (docs/recipes.md has the form): arms and seeds, and the calls that their trials are made of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -19,29 +19,29 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from dpltm.criteria import DP_CRITERIA
 from dpltm.errors import DpltmError, InputError
-from dpltm.features.feature_map import FeatureMap
-from dpltm.features.inputs import Services, take_over_map
+from dpltm.features.inputs import Services
 from dpltm.gone import instead
 from dpltm.local import latent as latent_options
-from dpltm.networks import Network, check_takes, model_spec
 from dpltm.networks.evaluation import check_no_target
 from dpltm.options import Options, is_needed, resolve
 from dpltm.options.data import DataOptions, data_options
 from dpltm.options.generate import GenerateRequest
-from dpltm.options.network import beside, check_set_decides
+from dpltm.options.network import beside
 from dpltm.options.select import SelectRequest, reads_no_records
 from dpltm.options.tickets import TransferRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
-from dpltm.privacy.entry import Part
+from dpltm.privacy.account import check_private
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
 from dpltm.privacy.ledger import Ledger
-from dpltm.progress import SILENT
+from dpltm.pruning.generation import without_data
 from dpltm.records.dataset import Dataset
-from dpltm.records.units import at_unit
 from dpltm.tickets.files import read_toml
 from dpltm.tickets.workbench import latent
 from dpltm.tickets.workbench.code import code_named, own_of
-from dpltm.training.artifacts import default_network, in_front
+from dpltm.tickets.workbench.stages import check_request
+from dpltm.training.artifacts import TicketSet, starting_point, with_start
+from dpltm.training.release import TrainingPlan
 from dpltm.verbs import generate, select, train, transfer, tune
 
 Section = Mapping[str, Any]
@@ -56,17 +56,9 @@ EXCLUSIVE = ({"epochs", "steps"}, {"epsilon", "noise-multiplier"})  # one takes 
 OF_TRAINING = {"iterations", "batch-size", "lr", "rewind"}  # that --quick sets only on sets with a training
 SHARED = ("train", "select", "tune")  # commands whose options all arms can share
 LATENT_STAGES: tuple[LatentStage, ...] = ("scheme", "encode", "train")
-MOST = 1000  # seeds, and values of one arm: more is taken for a slip of the finger
-
-
-def _check_training(request: TrainRequest) -> None:
-    train.check_options(request)
-    if request.ticket is not None:
-        check_set_decides(request, request.model)
-
 
 COMMANDS: Mapping[str, tuple[type[Options], Callable[[Any], object] | None]] = {
-    "train": (TrainRequest, _check_training),
+    "train": (TrainRequest, check_request),
     "select": (SelectRequest, select.check_options),
     "tune": (TuneRequest, tune.check_request),
     "generate": (GenerateRequest, generate.check_options),
@@ -81,15 +73,14 @@ DECIDED = frozenset({"ledger", "population", "out", "dry-run", "set", "ticket", 
                      "reveal"})  # fmt: skip
 """Keys that a recipe decides itself, by its arms: no release of a trial is unprotected by choice."""
 
-BY_SEED = ("train", "transfer", "latent train")
-"""Commands whose seed is that of the trial."""
+BY_SEED = ("train", "transfer", "latent train")  # commands whose seed is that of the trial
 
 
 # --- the form of the file ---------------------------------------------------------------------------------------------
 
 
 def dashed(section: Section) -> dict[str, Any]:
-    """Return a table with dashes in its keys, as flags have them."""
+    """Return a table with dashes in its keys."""
     return {key.replace("_", "-"): value for key, value in section.items()}
 
 
@@ -127,7 +118,7 @@ class Arm(Layer):
     name: str
     group: str = ""
     varied: int | float | str | bool | None = None
-    vary: dict[VariedKey, Annotated[list[Any], Field(min_length=1, max_length=MOST)]] = {}
+    vary: dict[VariedKey, Annotated[list[Any], Field(min_length=1)]] = {}
     paper: Figures | list[Figures] = None
     tickets: str | None = None
     round: int | Literal["random"] | None = None
@@ -169,7 +160,7 @@ class Head(Table):
 
     title: str = Field(min_length=1)
     source: str = ""
-    seeds: int = Field(5, ge=1, le=MOST)
+    seeds: int = Field(5, ge=1, le=1000)
     notes: list[str] = []
 
 
@@ -184,7 +175,7 @@ class Figure(Table):
 class Quick(Layer):
     """What --quick puts over all arms and sets."""
 
-    seeds: int | None = Field(default=None, ge=1, le=MOST)
+    seeds: int | None = Field(default=None, ge=1, le=1000)
     round: int | None = None
     tickets: Values = {}
 
@@ -197,6 +188,15 @@ class Document(Layer):
     tickets: dict[str, Values] = {}
     figure: Figure | None = None
     quick: Quick | None = None
+
+
+class Stages(Table):
+    """The file of three stages, whose table ``run`` has the options of the command."""
+
+    run: Values = {}
+    generate: Values
+    select: Values = {}
+    train: Values = {}
 
 
 # --- an experiment ----------------------------------------------------------------------------------------------------
@@ -218,55 +218,49 @@ class Recipe:
         """Every arm with every seed; seeds last, so that all rows come to one figure each first."""
         return tuple(Trial(arm, seed, self._task(arm, seed)) for seed in range(self.head.seeds) for arm in self.arms)
 
-    def chain(self, name: str) -> list[Section]:
-        """Return the options of a set, and of those it is made from."""
+    def origin(self, name: str) -> Section:
+        """Return the options of the set that a set is, or was carried over from."""
         section = self.tickets[name]
-        return [section, *(self.chain(section["from"]) if "from" in section else ())]
+        return self.origin(section["from"]) if "from" in section else section
 
     def provenance(self, name: str) -> str:
         """Return the provenance of a set as ``dpltm generate`` will state it: public, private, data-free or dp."""
-        section = self.chain(name)[-1]
+        section = self.origin(name)
         return str(section.get("provenance", "dp" if section.get("criterion") in DP_CRITERIA else "data-free"))
 
     def rounds(self, name: str) -> int:
         """Return the rounds that a set has."""
-        return int(self.chain(name)[-1].get("rounds", GenerateRequest.rounds))
+        return int(self.origin(name).get("rounds", GenerateRequest.rounds))
 
     def _task(self, arm: Arm, seed: int) -> Task:
-        name, needs, own = f"{slug(arm.name)}-s{seed}", dict[str, Task](), dict[str, Task]()
+        name, needs, own, number = f"{slug(arm.name)}-s{seed}", dict[str, Task](), dict[str, Task](), arm.round
         if arm.latent is not None:
             needs = {"scheme": Task("latent scheme", f"schemes/{slug(arm.name)}", arm.latent["scheme"])}
             own = {"messages": Task("latent encode", f"messages/{name}", arm.latent["encode"], needs)}
             return Task("latent train", f"members/{name}", {**arm.latent["train"], "seed": seed}, needs, own)
-        number = arm.round
         if arm.tune is not None:
-            needs["settings"] = self._search(arm, seed)
+            searched, options = arm.search
+            options = {"seed": 0, **options}
+            if searched is not None and searched == arm.tickets and self.provenance(searched) in ("dp", "private"):
+                options["seed"] = seed  # so that it depends on one release, rather than two
+            with_set = {} if searched is None else {"set": self._set(searched, options["seed"])}
+            needs["settings"] = Task("tune", f"tune/{slug(str(options.get('dataset')))}", options, with_set)
         if arm.tickets is not None:
-            needs["ticket"] = self._set(arm.tickets, seed)
-        if arm.tickets is not None and arm.select is not None:
-            scored = needs["ticket"]
-            while reads_no_records(arm.select) and scored.needs:
-                scored = scored.needs["set"]  # a set that is carried over has no accuracies
-            own["draw"] = Task("select", f"draws/{name}", arm.draw, {"set": scored})
-        if arm.tickets is not None and number == "random":
-            number = random.Random(f"{seed} {arm.tickets}").choice(range(1, self.rounds(arm.tickets) + 1))
+            needs["ticket"] = scored = self._set(arm.tickets, seed)
+            if number == "random":
+                number = random.Random(f"{seed} {arm.tickets}").choice(range(1, self.rounds(arm.tickets) + 1))
+            if arm.select is not None:
+                while reads_no_records(arm.select) and scored.needs:
+                    scored = scored.needs["set"]  # a set that is carried over has no accuracies
+                own["draw"] = Task("select", f"draws/{name}", arm.draw, {"set": scored})
         return Task("train", f"members/{name}", {**arm.train, "seed": seed}, needs, own, number)
 
     def _set(self, name: str, seed: int) -> Task:
-        """Return how a set is made for a trial's seed, behind the seed that the set has itself."""
         options = {"name": name, "seed": seed, **self.tickets[name]}
         source = options.pop("from", None)
         needs = {} if source is None else {"set": self._set(source, options["seed"])}
         command = "transfer" if needs else "generate"
         return Task(command, f"tickets/{slug(name)}-s{options['seed']}", options, needs)
-
-    def _search(self, arm: Arm, seed: int) -> Task:
-        name, searched = arm.search
-        options = {"seed": 0, **searched}
-        if name is not None and name == arm.tickets and self.provenance(name) in ("dp", "private"):
-            options["seed"] = seed  # so that it depends on one release, rather than two
-        needs = {} if name is None else {"set": self._set(name, options["seed"])}
-        return Task("tune", f"tune/{slug(str(options.get('dataset')))}", options, needs)
 
 
 _ENDS = {"tune": ".toml", "train": "/run", "latent train": "/run"}  # of places
@@ -349,11 +343,7 @@ def at(where: str) -> Iterator[None]:
 
 
 def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quick: bool = False) -> Recipe:
-    """Return the recipe in a parsed TOML document; InputError with the first thing that is wrong.
-
-    Args:
-        seeds: None for its own number.
-    """
+    """Return the recipe in a parsed TOML document, with ``seeds`` in place of its own; InputError for what is wrong."""
     with at(f"`config` {path}:"):
         form = Document.model_validate(document)
         if quick and form.quick is None:
@@ -367,9 +357,10 @@ def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quic
                 arms += [_layered(row, form, over, path) for row in (rows[:1] if quick else rows)]
         sets = {name: beside(_quick_set(section, over.tickets), path) for name, section in form.tickets.items()}
         arms = [arm.model_copy(update={"against": _compared(arm, arms, quick)}) for arm in arms]
-        recipe = Recipe(path, head, tuple(arms), sets, form.figure, quick)
-        _check(recipe)
-    return recipe
+        (name, times), *_ = Counter(slug(arm.name) for arm in arms).most_common(1)
+        if times > 1:
+            raise InputError(f"[[arm]] {name!r}: named twice, as names of folders go; take another name")
+    return Recipe(path, head, tuple(arms), sets, form.figure, quick)
 
 
 def draw_options(select: Section, train: Section) -> Section:
@@ -452,51 +443,7 @@ def _compared(arm: Arm, arms: Iterable[Arm], quick: bool) -> str | None:
     return None
 
 
-# --- what they mean together ------------------------------------------------------------------------------------------
-
-
-def _check(recipe: Recipe) -> None:
-    """Refuse what contradicts another table, and what a command refuses of its options."""
-    (name, times), *_ = Counter(slug(arm.name) for arm in recipe.arms).most_common(1)
-    if times > 1:
-        raise InputError(f"[[arm]] {name!r}: named twice, as names of folders go; take another name")
-    above = list[str]()
-    for name, section in recipe.tickets.items():
-        with at(f"[tickets.{name}]"):
-            _check_set("from", section.get("from"), above)
-            options = {key: value for key, value in section.items() if key != "from"}
-            check_options("transfer" if "from" in section else "generate", options, {})
-        above.append(name)
-    for arm in recipe.arms:
-        with at(f"[[arm]] {arm.name!r}"):
-            _check_arm(arm, recipe)
-
-
-def _check_set(place: str, name: object, known: list[str]) -> None:
-    if name is not None and name not in known:
-        raise InputError(f"{place}: {name!r:.80} is not the name of a set above; known: {', '.join(known) or 'none'}")
-
-
-def _check_arm(arm: Arm, recipe: Recipe) -> None:
-    if arm.latent is not None:
-        scheme, _, training = (check_options(f"latent {stage}", section, {}) for stage, section in arm.latent.items())
-        latent.network(latent.answer_of(scheme), training)
-        return
-    searched, search = arm.search
-    for name in (arm.tickets, searched):
-        _check_set("tickets", name, [*recipe.tickets])
-    if isinstance(arm.round, int) and not 0 <= arm.round <= recipe.rounds(str(arm.tickets)):
-        raise InputError(f"round: {arm.round} is none of the rounds of {arm.tickets}")
-    check_options("train", arm.train, {"dense": True} if arm.tickets is None else {"ticket": "SET@1"})
-    if arm.tune is not None:
-        check_options("tune", search, {"set": searched})
-    if arm.select is not None:
-        check_options("select", arm.draw, {})
-        spent, budget = arm.select.get("eps1", 0), arm.train.get("epsilon")
-        if budget is not None and budget <= spent:
-            raise InputError(f"`eps1`: {spent:g} leaves nothing of the budget {budget:g}")
-        if reads_no_records(arm.select) and recipe.provenance(str(arm.tickets)) != "public":
-            raise InputError(f"`rule`: smallest-within needs public accuracies, and {arm.tickets} is no public set")
+# --- what its calls say to their options, and the records at hand to all -----------------------------------------------
 
 
 def check_options(command: str, section: Section, start: Section, decided: Iterable[str] = ()) -> Any:
@@ -513,75 +460,114 @@ def check_options(command: str, section: Section, start: Section, decided: Itera
     return asked
 
 
-# --- what the records at hand say of them -----------------------------------------------------------------------------
+def stand_in(plan: generate.Generation, made_from: Lineage = NO_LINEAGE) -> TicketSet:
+    """Return a set like the one that is planned, untrained: with as many live weights in each round, at random."""
+    body = without_data(plan.spec, replace(plan.config, criterion="random", rewind=0))
+    if plan.provenance != "data-free":
+        body = replace(body, tickets=tuple(replace(ticket, predictor={}) for ticket in body.tickets))
+    columns = {"columns": list(plan.dataset.columns)} if plan.dataset.columns else {}
+    name, provenance = plan.options.name or plan.dataset.name, with_start(plan.provenance, plan.spec)
+    return TicketSet(
+        body=body, name=name, criterion=plan.options.criterion, provenance=provenance, config=columns,
+        made_from=plan.lineage | made_from, feature_map=plan.dataset.feature_map,
+    )  # fmt: skip
 
 
-def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: Ledger) -> dict[str, Part]:
-    """Read every dataset; return the part of each arm by name. Refuse what is missing, cannot be beside others, or does not
-    fit: another trial may have spent something by the time that a trial refuses it."""
-    public, private, units = dict[str, Part](), dict[str, Part](), set[str]()
-    made = dict[str, tuple[Network, FeatureMap | None]]()
-    load = functools.cache(load)
+def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: Ledger) -> dict[str, TrainingPlan]:
+    """Plan every call, with stand-ins for sets; return the plans of trainings by name of the arm.
 
-    def read(section: Section) -> Dataset:
-        return load(resolve(DataOptions, {}, data_options(section)))
-
-    def plan_set(name: str, section: Section) -> tuple[Network, FeatureMap | None]:
-        options, dataset = {key: value for key, value in section.items() if key != "from"}, read(section)
-        if "from" in section:
-            spec, feature_map = made[section["from"]]
-            request = resolve(TransferRequest, {"set": name, "out": name}, options)
-            dataset = take_over_map(dataset, feature_map, None, section["from"])
-            own = request.model and code_named(request.model, start_provenance=request.start_provenance)
-            return transfer.target_of(spec, dataset, request.mode, own or None, section["from"]), feature_map
-        if recipe.provenance(name) == "public":
-            public[f"[tickets.{name}]"] = ledger.part(dataset)
-        making = resolve(GenerateRequest, {}, options)
-        planned = generate.plan(
-            dataset, making, ledger, Services(SILENT), model=own_of(making.model, making), own=True
-        )
-        return planned.spec, planned.dataset.feature_map
-
-    def plan_arm(arm: Arm) -> Part:
-        dataset = read(arm.train)
-        check_no_target(dataset, "a row of a recipe")
-        if dataset.test is None:
-            raise InputError(f"`dataset`: {dataset.name} has no test records, by which its row is measured")
-        request = resolve(TrainRequest, {"dense": True}, arm.train)
-        dataset = at_unit(dataset, request.per_unit)
-        units.add(dataset.unit)
-        if len(units) > 1:
-            raise InputError(f"`unit`: one ledger protects one {' or one '.join(sorted(units))}; make two recipes")
-        train.sampling_of(request, dataset)
-        if arm.tickets is None:
-            network = own_of(request.model, request) or request.model
-            behind = in_front(network, dataset, request.features)
-            model_spec(network or default_network(behind), behind)
-        else:
-            spec, feature_map = made[arm.tickets]
-            behind = take_over_map(dataset, feature_map, request.features, arm.tickets)
-            check_takes(spec, behind, arm.tickets)
-        if request.centre is not None:
-            train.check_centre(behind)
-        return ledger.part(dataset)
-
+    Refuses what a command would refuse, what is missing, what cannot be beside others, and what does not fit: another trial
+    may have spent something by the time that a trial refuses it.
+    """
+    ready = _Rehearsal(recipe, functools.cache(load), ledger)
     with at(f"`config` {recipe.path}:"):
         for name, section in recipe.tickets.items():
             with at(f"[tickets.{name}]"):
-                made[name] = plan_set(name, section)
-        for arm in recipe.arms:
-            with at(f"[[arm]] {arm.name!r}"):
-                if arm.latent is not None:
-                    read(arm.latent["encode"])
-                    continue
-                if arm.tune is not None:
-                    public[f"[[arm]] {arm.name!r} tune"] = ledger.part(read(arm.tune))
-                private[arm.name] = plan_arm(arm)
-        for where, part in public.items():  # all have one ledger
-            for name, other in private.items():
-                if part.overlaps(other):
-                    raise InputError(
-                        f"{where} `dataset`: {part} is declared public and shares records with {other}, which [[arm]]"
-                        f" {name!r} trains on; give them different `subset` or `dataset`, or make two recipes of it"
-                    )
-    return private
+                ready.sets[name] = ready.make_set(name, section)
+        for plan in (ready.check_before, ready.plan_training):  # trainings behind all that is declared public
+            for arm in recipe.arms:
+                with at(f"[[arm]] {arm.name!r}"):
+                    plan(arm)
+    return ready.plans
+
+
+@dataclass(frozen=True)
+class _Rehearsal:
+    """What is planned so far: stand-ins of ``sets``, what is ``declared`` beside them, and trainings of arms."""
+
+    recipe: Recipe
+    load: Callable[[DataOptions], Dataset]
+    ledger: Ledger
+    declared: list[Entry] = field(default_factory=list)
+    sets: dict[str, TicketSet] = field(default_factory=dict)
+    plans: dict[str, TrainingPlan] = field(default_factory=dict)
+    services: Services = field(default_factory=Services)
+
+    def make_set(self, name: str, section: Section) -> TicketSet:
+        options = {"name": name} | {key: value for key, value in section.items() if key != "from"}
+        if "from" in section:
+            source, moving = self._set_above(section["from"]), check_options("transfer", options, {})
+            code = moving.model and code_named(moving.model, start_provenance=moving.start_provenance)
+            return transfer.transfer(source, self._read(section), moving, model=code or None).tickets
+        making = check_options("generate", options, {})
+        model = own_of(making.model, making)
+        plan = generate.plan(self._read(section), making, self.ledger, self.services, model=model, own=True)
+        self.declared.extend(draft for draft in plan.beside if not draft.paid)
+        return stand_in(plan)
+
+    def check_before(self, arm: Arm) -> None:
+        """Plan what an arm's training needs beside its tickets, or an arm of LATENT."""
+        if arm.latent is not None:
+            scheme, _, training = (
+                check_options(f"latent {stage}", section, {}) for stage, section in arm.latent.items()
+            )
+            latent.network(latent.answer_of(scheme), training)
+            self._read(arm.latent["encode"])
+        if arm.tune is not None:
+            name, options = arm.search
+            if name is not None:
+                self._set_above(name)
+            check_options("tune", options, {"set": name})
+            public = self.ledger.public(self._read(options), "settings are searched on them")
+            self.declared.extend(self.ledger.book.lacking(public))
+
+    def plan_training(self, arm: Arm) -> None:
+        if arm.latent is not None:
+            return
+        request = check_options("train", arm.train, {"dense": True} if arm.tickets is None else {"ticket": "SET@1"})
+        ticket: Any = own_of(request.model, request) or request.model
+        number = None
+        if arm.tickets is not None:
+            ticket = self._set_above(arm.tickets)
+            number = arm.round if isinstance(arm.round, int) else len(ticket.body.tickets) - 1
+        if arm.select is not None:
+            self._check_draw(arm, request)
+        dataset = self._read(arm.train)
+        check_no_target(dataset, "a row of a recipe")
+        if dataset.test is None:
+            raise InputError(f"`dataset`: {dataset.name} has no test records, by which its row is measured")
+        start, dataset = starting_point(ticket, dataset, request, round=number)
+        plan = train.settle(start, dataset, request, self.ledger, self.services)
+        units = {plan.dataset.unit, *(other.dataset.unit for other in self.plans.values())}
+        if len(units) > 1:
+            raise InputError(f"`unit`: one ledger protects one {' or one '.join(sorted(units))}; make two recipes")
+        if plan.options.centre is not None:
+            train.check_centre(plan.dataset)
+        check_private(self.ledger.account() + self.declared, plan.part)
+        self.plans[arm.name] = plan
+
+    def _check_draw(self, arm: Arm, request: TrainRequest) -> None:
+        draw = check_options("select", arm.draw, {})
+        if request.epsilon is not None and request.epsilon <= (draw.eps1 or 0):
+            raise InputError(f"`eps1`: {draw.eps1:g} leaves nothing of the budget {request.epsilon:g}")
+        if draw.rule != "mechanism" and self.recipe.provenance(str(arm.tickets)) != "public":
+            raise InputError(f"`rule`: {draw.rule} needs public accuracies, and {arm.tickets} is no public set")
+
+    def _read(self, section: Section) -> Dataset:
+        return self.load(resolve(DataOptions, {}, data_options(section)))
+
+    def _set_above(self, name: Any) -> TicketSet:
+        if not (isinstance(name, str) and name in self.sets):
+            known = ", ".join(self.sets) or "none"
+            raise InputError(f"tickets: {name!r:.80} is not the name of a set above; known: {known}")
+        return self.sets[name]

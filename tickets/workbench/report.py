@@ -23,7 +23,6 @@ from dpltm.tickets.files import check_free, check_writable, free_name, new_file
 from dpltm.tickets.ledger_file import BESIDE, ledger_path, open_ledger
 from dpltm.tickets.model_card import card_text, signed
 from dpltm.tickets.run import FoundRun, find_run
-from dpltm.tickets.sweep_files import is_sweep
 
 
 def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
@@ -34,7 +33,7 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     check_free(out)
     check_writable(out)
     progress.say(f"reading {target}")
-    form = "SWEEP" if is_sweep(target) else "SET" if (target / "tickets.json").exists() else "RUN"
+    form = "SWEEP" if (target / "members").is_dir() else "SET" if (target / "tickets.json").exists() else "RUN"
     if (reason := instead(f"report {form}")) is not None:
         raise InputError(f"{target}: a report of it{reason}")
     run = find_run(target)
@@ -75,11 +74,10 @@ def _page(run: FoundRun, body: dict[str, Any], problems: list[str]) -> str:
         figure(Account((entry,), unit=account.unit).epsilon(delta, method)) if entry.paid else ""
         for entry in account.entries
     ]
-    over_steps = [*charts.accuracy_over_steps({"": [metrics]}), *charts.epsilon_over_steps(metrics)]
     return render_statement(
         "page.html.jinja", body, skill=skill_in(run.result), costs=costs, problems=problems, statement=body,
         attacker=[] if curves is None else [charts.trade_off(curves)],
-        over_steps=over_steps if len(metrics) > 1 else [],
+        over_steps=charts.accuracy_over_steps({"": [metrics]}) if len(metrics) > 1 else [],
     )  # fmt: skip
 
 

@@ -34,7 +34,6 @@ from dpltm.privacy.statement import json_figure
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import Tickets
 from dpltm.records.dataset import Dataset
-from dpltm.records.files import stem_of
 from dpltm.records.units import check_per_unit
 from dpltm.tickets import ticket_set
 from dpltm.tickets.checkpoint_files import CheckpointFolder
@@ -105,13 +104,12 @@ def generate(request: GenerateRequest, progress: Progress, *, own: bool = False)
 def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
     """Draw a winner from a set in a folder, which is marked with it, and remember it there; return the answer."""
     tickets = opened_set(request.set, request.model)
-    selection.check_scored(tickets, request)
+    selection.check_options(request, tickets)
     dry = {"dry_run": True} if request.dry_run else {}
     if request.rule == "smallest-within":
         winner = selection.select_public(tickets, request)
     else:
         ticket_set.last_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
-        selection.check_options(request)
         dataset = open_dataset(request)
         ledger = ledger_of(request.dataset, request, dataset.noun)
         draw = selection.plan(tickets, dataset, request, ledger, services(progress))
@@ -157,7 +155,7 @@ def train(request: TrainRequest, progress: Progress, *, own: bool = False) -> An
     start, dataset = open_start(request)
     ledger = ledger_of(request.dataset, request, dataset.noun)
     of_set = "" if start.tickets is None else Path(start.tickets.label).name.removesuffix(".tickets")
-    stem = of_set or stem_of(Path(request.dataset or ""))
+    stem = of_set or Path(request.dataset or "").stem
     which = "dense" if request.dense else f"round{start.round}"
     out = Path(request.out) if request.out else free_name(f"{stem}-{which}", ".run")
     if request.dry_run:

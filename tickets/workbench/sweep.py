@@ -1,12 +1,12 @@
-"""A recipe, run: ticket sets, searches and trials are made by whatever processes there are, all paid by one ledger.
+"""A recipe, run in a folder of its own (docs/recipes.md has its layout), all paid by one ledger.
 
-What is finished is known by its digest, and left alone: that is the one way in which a sweep or a run goes on.
+Ticket sets, searches and trials are made by whatever processes there are, each whole or not at all; what is there is
+finished, known by its digest, and left alone: that is the one way in which a sweep or a run goes on.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shutil
 import signal
@@ -28,24 +28,22 @@ from dpltm.local.latent import EncodeRequest
 from dpltm.options import resolve
 from dpltm.options.run import RunRequest
 from dpltm.options.select import reads_no_records
-from dpltm.options.train import TrainRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import Lineage, Part, lineage_of, value_from_json
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import Adjacency
+from dpltm.privacy.release import price
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.reports.wording import all_terms, markdown
 from dpltm.tickets import files
-from dpltm.tickets.charts import ACCURACY, Chart, Metrics, Series, accuracy_over_steps, read_metrics, write_charts
+from dpltm.tickets.charts import ACCURACY, Chart, Series, accuracy_over_steps, read_metrics, write_charts
 from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.ledger_file import BESIDE, open_ledger
 from dpltm.tickets.run import read_config
 from dpltm.tickets.store import find_set, split_round
-from dpltm.tickets.sweep_files import AGAIN, alone, open_sweep, remove
 from dpltm.tickets.ticket_set import load_winner
-from dpltm.tickets.workbench import latent
+from dpltm.tickets.workbench import latent, stages
 from dpltm.tickets.workbench.recipes import (
     COMMANDS,
     SEARCHED,
@@ -61,8 +59,17 @@ from dpltm.tickets.workbench.recipes import (
     read_recipe,
 )
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.tickets.workbench.run import run_stages
-from dpltm.tickets.workbench.stages import generate, select, train, transfer, tune
+from dpltm.training.release import TrainingPlan
+from dpltm.verbs import train
+
+FORMAT, SCHEMA = "dpltm-sweep", 3
+PARTS = ("members", "tickets", "tune", "draws", "schemes", "messages", "attempts")
+
+AGAIN = (
+    "what is finished stays; a stage that was interrupted goes on from its checkpoint or begins anew, and what it paid stays"
+    " in the ledger"
+)
+"""Said where a folder was begun before."""
 
 CONNECT_SECONDS = 10  # for a Dask scheduler to answer, and for its first worker
 IDLE_SECONDS = 10  # after which a process with nothing to do ends: none outlives its sweep by more
@@ -71,11 +78,11 @@ Stage = Callable[..., dict[str, Any]]
 """A stage on files: takes a request and who watches; gives the answer."""
 
 STAGES: Mapping[str, Stage] = {
-    "train": partial(train, own=True),
-    "select": select,
-    "tune": partial(tune, portable=True),
-    "generate": partial(generate, own=True),
-    "transfer": transfer,
+    "train": partial(stages.train, own=True),
+    "select": stages.select,
+    "tune": partial(stages.tune, portable=True),
+    "generate": partial(stages.generate, own=True),
+    "transfer": stages.transfer,
     "latent scheme": latent.agree,
     "latent encode": partial(latent.send, own=True),
     "latent train": latent.receive,
@@ -84,6 +91,48 @@ STAGES: Mapping[str, Stage] = {
 
 _ONE_AT_A_TIME = threading.Lock()
 """Torch's random state and number of threads are the process's, and a Dask worker may have several threads."""
+
+
+# --- the folder -------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def opened(root: Path, title: str, parts: tuple[str, ...] = PARTS) -> Iterator[bool]:
+    """A block that has the folder of a recipe to itself, and whether it was begun before; ArtifactError for another's.
+
+    It may come from others: one with links in it is refused.
+    """
+    place = root / "recipe.json"
+    begun = place.is_file()
+    if not (begun or files.only_being_written(place)):
+        files.check_free(root)
+    for path in (*root.glob("*"), *root.glob("*/*")):
+        if path.is_symlink():  # what is written or removed there would be elsewhere
+            raise ArtifactError(f"{path}: is a link, which is not followed; remove it, or choose another `out`")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if not begun:
+            files.write_json(place, {"format": FORMAT, "schema": SCHEMA, "title": title})
+        elif (other := files.read_json(place, FORMAT, SCHEMA).get("title")) != title:
+            raise ArtifactError(f"`out`: {root} is of another recipe, {other!r}; choose another name")
+        for part in parts:
+            (root / part).mkdir(exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"`out`: cannot write to {root}: {error.strerror}; choose another place") from None
+    if (descriptor := files.lock(root)) is None:
+        raise ArtifactError(f"`out`: another process is at work on {root}; wait for it, or choose another name")
+    try:
+        yield begun
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all in it, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 # --- trials -----------------------------------------------------------------------------------------------------------
@@ -278,103 +327,66 @@ def sweep(recipe: Recipe, runner: TaskRunner, progress: Progress = SILENT) -> di
     return failures
 
 
-# --- a file -----------------------------------------------------------------------------------------------------------
-
-
-def run_file(path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
-    """Run a recipe or three stages, or price it with ``dry_run``; return the answer. All is checked first."""
-    document = files.read_toml(path)
-    several = bool({"recipe", "arm"} & document.keys())
-    alien = ("epsilon", "delta", "split", "seed") if several else ("seeds", "quick", "jobs", "scheduler")
-    for flag in alien:
-        if getattr(options, flag) != getattr(RunRequest, flag):
-            raise InputError(
-                f"`{flag}`: a recipe says it for each of its arms; leave it out" if several else
-                f"`{flag}`: of a recipe, and {path} is none (it has no table [recipe]); leave it out"
-            )  # fmt: skip
-    return (_run_recipe if several else run_stages)(document, path, options, progress)
-
-
-def _run_recipe(document: Section, path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
+def run_recipe(document: Section, path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
+    """Run a recipe, or price it with ``dry_run``; return the answer. All is checked first."""
     recipe = read_recipe(document, path, seeds=options.seeds, quick=options.quick)
     root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
     place = options.ledger or str(root / BESIDE)
     ledger = open_ledger(place, population=options.population)
-    records = check_ready(recipe, open_dataset, ledger)
+    plans = check_ready(recipe, open_dataset, ledger)
     if options.dry_run:
-        head = {"dry_run": True, "recipe": recipe.head.title, "source": recipe.head.source, "out": str(root)}
-        return {**head, "ledger": place, **_plan(recipe, place)}
+        return {"dry_run": True, "out": str(root), "ledger": place, **_priced(recipe, plans)}
     jobs = min(options.jobs or cpu_count(), len(recipe.trials))
     workers = local_workers(jobs) if options.scheduler is None else dask_workers(options.scheduler)
-    with workers:
-        open_sweep(root, recipe.head.title)
-        with alone(root):
-            finished = members(recipe, root)
-            if len(finished) < len(recipe.trials):
-                ledger.begin()  # or several trials would, each by a key of its own
-            for trial in recipe.trials:  # rows would mix them
-                member, at_hand = finished.get(trial.task.place), records.get(trial.arm.name)
-                if member and member.part and at_hand and member.part.snapshot != at_hand.snapshot:
-                    raise InputError(
-                        f"`out`: {root / trial.task.place} was trained on other records than those of {at_hand.name} at"
-                        " hand; take another `out`, or remove it, to have it run again"
-                    )
-            total(recipe, finished, ledger)  # a ledger that is behind is noticed before anything is spent
-            failures = sweep(recipe, TaskRunner(root, STAGES, place, options.population), progress)
-            return {"ledger": place, **finish(recipe, root, ledger, failures)}
+    with workers, opened(root, recipe.head.title):
+        finished = members(recipe, root)
+        if len(finished) < len(recipe.trials):
+            ledger.begin()  # or several trials would, each by a key of its own
+        for trial in recipe.trials:  # rows would mix them
+            member, plan = finished.get(trial.task.place), plans.get(trial.arm.name)
+            if member and member.part and plan and member.part.snapshot != plan.part.snapshot:
+                raise InputError(
+                    f"`out`: {root / trial.task.place} was trained on other records than those of {plan.part.name} at hand;"
+                    " take another `out`, or remove it, to have it run again"
+                )
+        total(recipe, finished, ledger)  # a ledger that is behind is noticed before anything is spent
+        failures = sweep(recipe, TaskRunner(root, STAGES, place, options.population), progress)
+        return {"ledger": place, **finish(recipe, root, ledger, failures)}
 
 
-def _plan(recipe: Recipe, ledger: str) -> dict[str, Any]:
-    """Return every arm, with the price of a trial as far as that does not wait for its tickets or settings."""
+def _priced(recipe: Recipe, plans: Mapping[str, TrainingPlan]) -> dict[str, Any]:
+    """Return every arm, with the price of a trial unless that waits for its tickets or settings."""
     arms = []
     for arm in recipe.arms:
         spent, options = None, arm.train if arm.latent is None else arm.latent["encode"] | arm.latent["scheme"]
         if arm.latent is None and arm.tickets is None and arm.tune is None:
-            decided = {"dense": True, "dry_run": True, "ledger": ledger}
-            spent = train(resolve(TrainRequest, decided, arm.train), SILENT, own=True)["privacy"]
-        exposed = arm.tickets is not None and recipe.provenance(arm.tickets) == "private"
+            settled = plans[arm.name]
+            book = replace(settled.ledger.book, asked=settled.dataset.unit)
+            plan = train.plan(settled, book, own=True)
+            price(plan, book)
+            plan.rehearse()
+            spent = train.stated(plan).to_json()
         row = {key.replace("-", "_"): options.get(key) for key in ("dataset", "epsilon", "noise-multiplier")}
-        bounded = row["epsilon"] is not None and arm.latent is None and options.get("noise") != "nominal"
-        most = f"at most {row['epsilon']:g}" if bounded else "-"
-        about = {"name": arm.name, "paper": arm.paper, "tickets": arm.tickets}
-        arms.append({**about, **row, "privacy": spent, "at_most": "inf" if exposed else most})
-    return {
-        "quick": recipe.quick,
-        "seeds": list(range(recipe.head.seeds)),
-        "members": len(recipe.trials),
-        "tickets": sorted(recipe.tickets),
-        "arms": arms,
-    }
+        arms.append({"name": arm.name, "paper": arm.paper, "tickets": arm.tickets, **row, "privacy": spent})
+    counted = {"seeds": list(range(recipe.head.seeds)), "members": len(recipe.trials)}
+    about = {"recipe": recipe.head.title, "source": recipe.head.source, "quick": recipe.quick}
+    return {**about, **counted, "tickets": sorted(recipe.tickets), "arms": arms}
 
 
 # --- what it came to --------------------------------------------------------------------------------------------------
 
 
 def total(recipe: Recipe, finished: Mapping[str, Member], ledger: Ledger) -> dict[str, Any]:
-    """Return the statement on all together: on everything in the ledger, and behind finished trials.
+    """Return the statement on everything in the ledger, and behind finished trials, at the recipe's delta and adjacency.
 
-    Attempts that failed, trials of an earlier version of the recipe and those of more seeds count as well. ``finite`` is
-    what those releases that certify anything cost together, where others certify nothing.
-
-    Delta and adjacency are those of the recipe: the least delta, and replace-one if any arm asks it.
+    So attempts that failed, trials of an earlier version of the recipe and those of more seeds count as well.
     """
     account = ledger.account(lineage_of(*(member.lineage for member in finished.values())))
     delta = min(float(arm.train.get("delta", 1e-5)) for arm in recipe.arms)
     replaced = any(arm.train.get("adjacency") == "replace-one" for arm in recipe.arms)
-    notes, finite = ["of all trials together: of everything that their ledger holds"], None
-    if math.isinf(account.epsilon(delta, "rdp")) and math.isinf(account.epsilon(delta)):
-        alone = ((entry, replace(account, entries=(entry,))) for entry in account.entries)
-        certified = (entry for entry, own in alone if not entry.paid or math.isfinite(own.epsilon(delta, "rdp")))
-        rest = replace(account, entries=tuple(certified))
-        paid = len(account.paid)
-        finite = {"epsilon": rest.epsilon(delta), "releases": len(rest.paid)}
-        notes.append(
-            f"{paid - len(rest.paid)} of {paid} releases certify nothing: all together neither; the others together would be"
-            f" epsilon {figure(finite['epsilon'])}"
-        )
-    relation: Adjacency = "replace-one" if replaced else "add-remove"
-    body = statement(account, delta, adjacency=relation, notes=notes).to_json()
-    return as_flags({**body, "nominal": None, "finite": finite})
+    notes = ["of all trials together: of everything that their ledger holds"]
+    body = statement(account, delta, adjacency="replace-one" if replaced else "add-remove", notes=notes).to_json()
+    return as_flags({**body, "nominal": None})
 
 
 def table(
@@ -470,7 +482,7 @@ def _charts(recipe: Recipe, rows: Sequence[Mapping[str, Any]], root: Path) -> li
         return []
     if recipe.figure.over == "values":
         return _over_values(recipe.figure, measured)
-    runs_of: dict[str, dict[str, list[Metrics | None]]] = {}  # by dataset, and by arm
+    runs_of: dict[str, dict[str, list[dict[int, float] | None]]] = {}  # by dataset, and by arm
     for arm, row in measured:
         trials = [trial for trial in recipe.trials if trial.arm is arm and str(trial.seed) in row["values"]]
         runs = [read_metrics(root / trial.task.place / "metrics.jsonl") for trial in trials]

@@ -113,7 +113,12 @@ SCORE = "`score=` is missing: float32 labels of shape (3,) are no class numbers,
         (HandMade, Y, {**SEVERAL.settings, "metric": "auc"}, "`metric`: the `score` of the network"),
         (HandMade, Y, {**SEVERAL.settings, "units": np.arange(60)}, "`units`: a person's labels"),
         *(
-            (HandMade, np.where(ROWS == 7, bad, Y), SEVERAL.settings, "not finite in float32, at record 7")
+            (
+                HandMade,
+                np.where(ROWS == 7, bad, Y),
+                SEVERAL.settings,
+                "a label must be finite in float32",
+            )
             for bad in np.array([np.nan, 1e300])
         ),
     ],

@@ -109,7 +109,7 @@ def test_randomized_response(epsilon, categories):
     first[0] = second[1] = rare * math.exp(epsilon)
     epsilons = np.linspace(-1.2 * epsilon, 1.2 * epsilon, 61)
     exact = [lambda x: hockey_stick(first, second, x)]
-    dominates(RandomizedResponseLoss(epsilon, categories), exact, epsilons, 1e-3, width=epsilon / 1024)
+    dominates(RandomizedResponseLoss(epsilon, categories=categories), exact, epsilons, 1e-3, width=epsilon / 1024)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (2.0, 0.0), (0.5, 0.01)])
@@ -199,7 +199,7 @@ def test_laplace_stands_for_noise_on_every_coordinate(shares, epsilon):
         SampledGaussianLoss(0.8, 0.1, True),
         GaussianLoss(2.0),
         LaplaceLoss(0.7),
-        RandomizedResponseLoss(0.7, 4),
+        RandomizedResponseLoss(0.7, categories=4),
         GuaranteeLoss(0.7),
         BoundedRangeLoss(0.7),
     ],

@@ -176,7 +176,7 @@ def test_losses_that_nobody_told_of_understate_nothing() -> None:
         delta: float
 
     for loss in (NewLoss(1.0), FailingLoss(1.0, 1e-6)):
-        assert accountant.Composition(Counter([loss]), 0.0, 0.0, 0.0, True).pure_epsilon == math.inf
+        assert accountant.Composition(Counter([loss]), 0.0, 0.0, 0.0).pure_epsilon == math.inf
     assert accountant.bounded_epsilon(NewLoss(1.0)) == math.inf
     assert accountant._mu(object()) == 0.0  # type: ignore[arg-type]  # then its own epsilon is added
 

@@ -249,16 +249,6 @@ def test_without_data_gives_what_any_data_would(criterion, scope):
         assert all(are_the_largest(t.mask, free.theta0, free.tickets[0].mask, scope) for t in free.tickets)
 
 
-def test_without_data_refuses_what_needs_some():
-    for criterion in set(CRITERIA) - {*DATA_FREE, *DP_CRITERIA}:
-        assert refused(without_data, SPEC, replace(CONFIG, criterion=criterion)) == (
-            f"`criterion`: {criterion} looks at {CRITERIA[criterion].looks_at}; without data take random, init-magnitude,"
-            " synflow"
-        )
-    said = "`rewind`: needs a training to rewind into, and data-free tickets have none; leave it out"
-    assert refused(without_data, SPEC, replace(CONFIG, criterion="random", rewind=1)) == said
-
-
 @both_scopes
 def test_random_is_even_over_layers_and_within_them(scope):
     """30 % of 100,000 weights at random: any part of them loses as many as a hypergeometric draw, within 5 sigma."""

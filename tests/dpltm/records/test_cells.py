@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dpltm.errors import DataError
 from dpltm.records import load, tables
-from dpltm.records.cells import Cells, as_column
+from dpltm.records.cells import Cells, as_texts
 from dpltm.records.encode import as_number
 from dpltm.records.schema import parse_schema
 from opened import arrays_of
@@ -191,9 +191,10 @@ def test_python_goes_on_where_arrow_stops(path: Path, monkeypatch: pytest.Monkey
 @given(st.lists(CELLS, min_size=1, max_size=8))
 def test_numbers_of_cells_by_hand(cells: list[str]) -> None:
     stripped = [cell.strip() for cell in cells]
-    numbers = Cells.of_objects(cells).numbers
+    read = Cells.of(as_texts(cells))
+    numbers = read.numbers
     assert numbers.tobytes() == np.array([number_of(cell) for cell in stripped]).tobytes()
-    words = Cells.of_objects(cells).words[Cells.of_objects(cells).codes]
+    words = read.words[read.codes]
     assert words.tolist() == [as_number(cell) is None for cell in stripped]
 
 
@@ -211,7 +212,7 @@ def test_a_cell_of_a_frame_means_what_it_means_alone(place: int) -> None:
     """So that one record, a fraction among truth values, changes no other record of its block."""
 
     def read(cells: list[Any]) -> list[object]:
-        made = Cells.of_objects(cells)
+        made = Cells.of(as_texts(cells))
         code = made.codes[0]
         return [made.texts[code], made.numbers[:1].tobytes(), made.words[code], made.nulls[code]]
 
@@ -221,7 +222,7 @@ def test_a_cell_of_a_frame_means_what_it_means_alone(place: int) -> None:
 
 def test_half_of_a_surrogate_pair_is_no_text() -> None:
     """Arrow's own error is none of ours."""
-    assert refused(as_column, ["a", "\ud800"]).startswith("a cell holds half of a surrogate pair")
+    assert refused(as_texts, ["a", "\ud800"]).startswith("a cell holds half of a surrogate pair")
 
 
 @pytest.mark.parametrize("kept", [pa.array([1.5, None, 2.0, None]), pa.array(["u", None, "v", "?"])])

@@ -38,7 +38,7 @@ def npz(tmp_path, **arrays):
 
 def test_missing_folder_and_kind(tmp_path):
     (tmp_path / "folder").mkdir()
-    kind = "unknown kind of file; give one that ends in .npz, .csv (or .tsv, .csv.gz), .parquet or .arrow"
+    kind = "unknown kind of file; give one that ends in .npz, .csv, .parquet or .arrow"
     faults = {"no.npz": "no such file; correct the path", "folder": kind, "t.txt": kind, "bare": kind}
     for name, fault in faults.items():
         assert refused(read_file, tmp_path / name, None) == f"`dataset` {tmp_path / name}: {fault}"
@@ -98,7 +98,7 @@ def test_a_member_that_is_damaged_is_refused(tmp_path):
         assert refused(read_file, path, None) == said
 
 
-@pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
+@pytest.mark.parametrize("kind", ["parquet", "file"])
 def test_tables_are_read_some_rows_at_a_time(tmp_path, kind, monkeypatch):
     """64 bytes at once are two rows and a half of three columns."""
     monkeypatch.setattr(tables, "AT_ONCE", 64)
@@ -108,7 +108,7 @@ def test_tables_are_read_some_rows_at_a_time(tmp_path, kind, monkeypatch):
         if kind == "parquet":
             pq.write_table(table, path, row_group_size=7)
             return path
-        with (pa.ipc.new_file if kind == "file" else pa.ipc.new_stream)(str(path), table.schema) as sink:
+        with pa.ipc.new_file(str(path), table.schema) as sink:
             sink.write_table(table, max_chunksize=7)
         return path
 
@@ -266,7 +266,8 @@ IN_UTF8 = 'save it as that, or let its schema say encoding = "latin-1" or separa
 TO = "offsets_train must rise from 0 to 3, with one entry more than records"
 
 ARCHIVES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"y_train": KINDS + 0.5}, {}, f"PATH: y_train has label 0.5 at record 0; number classes 0 to K-1{OTHER}"),
+    ({"y_train": KINDS + 0.5}, {},
+     f"PATH: y_train has label 0.5 at record 0 (counted from 0); number classes 0 to K-1{OTHER}"),
     ({"y_train": KINDS.astype(str)}, {},
      f"PATH: y_train has dtype <U21 and shape (6,); give one number a record{OTHER}"),
     ({"y_train": KINDS[:, None]}, {},

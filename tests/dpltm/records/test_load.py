@@ -16,7 +16,7 @@ from dpltm.records import data_home as default_home
 from dpltm.records.load import convert
 from dpltm.records.notes import bounds_notes, public_input_notes
 from dpltm.records.schema import parse_schema
-from opened import arrays_of
+from opened import arrays_of, load_from
 from refusals import refused
 
 X = np.arange(24, dtype=np.uint8).reshape(6, 2, 2)
@@ -64,7 +64,7 @@ def test_digits():
 def test_files_of_the_data_home(data_home, name, train, test, dtype):
     if not (data_home / f"{name}.npz").is_file():
         pytest.skip(f"{name}.npz is not in the data home")
-    found, known = load(name, home=data_home), catalogue()[name]
+    found, known = load_from(data_home, name), catalogue()[name]
     assert (arrays_of(found.train).x.shape, arrays_of(found.test).x.shape) == (train, (test, *train[1:]))
     assert found.train.dtype == found.test.dtype == dtype
     assert (found.bounds, found.classes, found.records) == (known.bounds, known.classes, known.records)
@@ -93,10 +93,10 @@ def test_data_home(tmp_path, monkeypatch, write):
 def test_known_name_without_its_file(tmp_path, write):
     """Or with one that is not the published one, whose size is not described."""
     path = write("kmnist-7k", x_train=np.zeros((20, 2), dtype=np.uint8), y_train=np.arange(20) % 10)
-    ds = load("kmnist-7k", home=tmp_path)
+    ds = load_from(tmp_path, "kmnist-7k")
     assert (ds.records, ds.records_origin, ds.classes, ds.classes_origin) == (20, "counted", 10, "described")
     assert (load(path).name, load(path).classes_origin) == ("kmnist-7k", "counted")  # by a path it is any file
-    assert refused(load, "a9a", home=tmp_path) == (
+    assert refused(load_from, tmp_path, "a9a") == (
         f"a9a: no a9a.npz (Adult income, 123 binary features) in {tmp_path}; put it there, or export DPLTM_DATA=FOLDER"
     )
 
@@ -194,12 +194,12 @@ def test_a_publication_says_that_its_splits_are_separate(tmp_path, write):
     """Who is in both was published so; a test split of the user's own is looked at."""
     x = np.arange(7011 * 2).reshape(-1, 2)
     write("kmnist-7k", x_train=x, y_train=np.arange(7011) % 10, x_test=x[:4], y_test=np.arange(4))
-    assert len(load("kmnist-7k", home=tmp_path).test) == 4
+    assert len(load_from(tmp_path, "kmnist-7k").test) == 4
     write("kmnist-7k", x_train=x[1:], y_train=np.arange(1, 7011) % 10, x_test=x[:4], y_test=np.arange(4))
-    assert "`test`: kmnist-7k: 3 of the 4 records" in refused(load, "kmnist-7k", home=tmp_path)
+    assert "`test`: kmnist-7k: 3 of the 4 records" in refused(load_from, tmp_path, "kmnist-7k")
     write("kmnist-7k", x_train=x, y_train=np.arange(7011) % 10)
     mine = write("mine", x_train=x[:4], y_train=np.arange(4))
-    assert "`test`: kmnist-7k: 4 of the 4 records" in refused(load, "kmnist-7k", home=tmp_path, test=mine)
+    assert "`test`: kmnist-7k: 4 of the 4 records" in refused(load_from, tmp_path, "kmnist-7k", test=mine)
 
 
 FINITE = "(counted from 0); features must be finite"
@@ -312,7 +312,7 @@ def test_a_table_of_another_name_is_refused(tmp_path, monkeypatch):
         ("kuzushiji-mnist", "OpenML kmnist: the table has changed"),
     ):
         monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda name=name, **_: table(details={"name": name}))
-        assert said in refused(load, "kmnist", home=tmp_path)
+        assert said in refused(load_from, tmp_path, "kmnist")
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_without_network_it_says_where_to_put_the_file(tmp_path, monkeypatch):
         raise URLError("no network")
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", unreachable)
-    assert refused(load, "fashion-mnist", home=tmp_path) == (
+    assert refused(load_from, tmp_path, "fashion-mnist") == (
         "fashion-mnist: OpenML dataset 40996 could not be fetched (<urlopen error no network>);"
         f" put fashion-mnist.npz (x_train, y_train, x_test, y_test) into {tmp_path}"
     )

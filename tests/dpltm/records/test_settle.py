@@ -18,7 +18,7 @@ from dpltm.privacy.entry import HASHES, Part
 from dpltm.records import Arrays, Dataset, Split, catalogue, from_arrays, load
 from dpltm.records.catalogue import Description
 from dpltm.records.settle import parse_fraction, parse_subset
-from opened import arrays_of, units_of
+from opened import arrays_of, load_from, units_of
 from refusals import refused
 
 fractions = st.decimals(0, 1, places=9).map(lambda d: f"{d:.9f}")
@@ -319,7 +319,7 @@ def texts(folder: Path, there: list[int]) -> Callable[..., Dataset]:
 def named_too_long_or_short(folder: Path, there: list[int]) -> Callable[..., Dataset]:
     """A known dataset whose file is not the published one: nothing fixes its places."""
     np.savez(folder / "isolet.npz", x_train=X[there], y_train=Y[there], x_test=X_TEST, y_test=Y_TEST)
-    return lambda **options: load("isolet", home=folder, **DECLARED, **options)
+    return lambda **options: load_from(folder, "isolet", **DECLARED, **options)
 
 
 OWN: dict[str, Made] = {made.__name__: made for made in (npz, csv, parquet, texts, named_too_long_or_short)}
@@ -426,7 +426,7 @@ def published(tmp_path, monkeypatch) -> Callable[..., Callable[..., Dataset]]:
         if left is not None:
             x[list(empty)] = left
         np.savez(folder / "tiny.npz", x_train=x, y_train=y, x_test=X_TEST, y_test=Y_TEST)
-        return lambda **options: load("tiny", home=folder, for_training=False, **options)
+        return lambda **options: load_from(folder, "tiny", for_training=False, **options)
 
     return make
 
@@ -473,4 +473,4 @@ def test_what_lies_at_an_empty_place_has_no_say(published):
 def test_files_without_places_have_no_empty_ones(tmp_path, kind, monkeypatch):
     monkeypatch.setitem(globals(), "Y", np.where(np.arange(N) == 3, -1, Y))
     message = refused(OWN[kind](tmp_path, list(range(N))))
-    assert "y_train has label -1 at record 3; number classes 0 to K-1" in message
+    assert "y_train has label -1 at record 3 (counted from 0); number classes 0 to K-1" in message

@@ -565,7 +565,7 @@ BAD = {
     ),
     "banded:65": ({"batch_size": 1, "steps": 100}, "65 bands, and 64 is the most"),
     "banded:2": ({"batch_size": 100}, "2 bands, and 1 is the most"),
-    "banded:3": ({"adjacency": "replace-one"}, "a replaced record may be in another part"),
+    "banded:3": ({"adjacency": "replace-one"}, "`adjacency`: does not go with `noise` banded"),
     "banded:4": ({"microbatch": 3}, "`microbatch`: does not go with `noise` banded"),
     "banded:5": ({"audit": 10}, "`audit`: does not go with `noise` banded"),
     "banded:9": ({"sampling": "allocation:2"}, "`sampling`: does not go with `noise` banded"),

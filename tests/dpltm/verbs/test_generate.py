@@ -184,12 +184,9 @@ REFUSED = [
         for given, name, suited, provenance in (
             ({"criterion": "random", "epsilon": 1.0}, "epsilon", "dp", "data-free"),
             ({"criterion": "random", "iterations": 5}, "iterations", "public, private or dp", "data-free"),
+            ({"criterion": "random", "rewind": 3}, "rewind", "public, private or dp", "data-free"),
             ({"provenance": "public", "reveal": True}, "reveal", "private", "public"),
         )
-    ),
-    (
-        {"criterion": "random", "rewind": 3},
-        "`rewind`: needs a training to rewind into, and data-free tickets have none; leave it out",
     ),
     ({"criterion": "random", "prune": "a,b"}, "`prune`: 'a,b' is not a list of numbers separated by commas"),
     (

@@ -13,13 +13,11 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee
 from dpltm.randomness.gaussian_mechanism import grid_step
 from dpltm.randomness.noise import FastSource
-from dpltm.records.cells import Cells
+from dpltm.records.cells import Cells, as_texts
 from dpltm.records.schema import Column, parse_schema
 from dpltm.verbs import schema as private_columns
 from dpltm.verbs.schema import LONGEST_NAME, MOST_NAMES, Coder, ColumnQuery, find_columns, may_be_named
 from opened import arrays_of
-
-cells_of = Cells.of_objects
 
 NUMBER, DATE = Column("n", "number", wanted=True), Column("d", "date", wanted=True)
 WORD, OTHER = Column("w", "category", wanted=True), Column("v", "category", wanted=True)
@@ -34,6 +32,10 @@ HOSTILE = [
 ]
 cells = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=6))
 rows = st.lists(st.tuples(*[cells] * len(ALL)), max_size=6)
+
+
+def cells_of(texts):
+    return Cells.of(as_texts(texts))
 
 
 def counted(table, columns=ALL):

@@ -162,7 +162,7 @@ def test_no_count_is_taken_before_the_draw_is_on_record_and_the_set_marked(publi
 
 def test_only_the_winner_depends_on_the_counts(monkeypatch):
     """With the draw fixed, whatever the records say changes nothing in what is returned."""
-    monkeypatch.setattr(verb, "draw", lambda *_: 1)
+    monkeypatch.setattr(verb.selection, "draw", lambda *_: 1)
     answers = []
     for right in (0, 200):
         monkeypatch.setattr(verb, "total_score", lambda *_, right=right, **__: right)

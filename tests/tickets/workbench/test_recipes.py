@@ -11,12 +11,12 @@ from sklearn.datasets import load_digits
 from dpltm.errors import InputError
 from dpltm.options.data import DataOptions
 from dpltm.options.run import RunRequest
-from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, load
 from dpltm.tickets.workbench import recipes as reader
 from dpltm.tickets.workbench.recipes import Recipe, check_ready
 from dpltm.tickets.workbench.run import read_stages
+from dpltm.training.release import TrainingPlan
 from recipes import DENSE, HEAD, SETS, read_recipe
 from refusals import refused
 
@@ -24,6 +24,17 @@ ARM = '[[arm]]\nname = "x"\n'
 DRAWN = ARM + 'tickets = "a"\n'
 LATENT = 'latent = { encode = { dataset = "digits" }, scheme = { public = "digits", epsilon = 1.0, alpha = 3.0 } }'
 NO_EPS1 = 'select = { rule = "smallest-within", eps1 = 5.0 }'
+
+
+def read(options: DataOptions) -> Dataset:
+    pairs = {name: getattr(options, name) for name in ("bounds", "target_bounds")}
+    pairs = {name: text and tuple(map(float, text.split(","))) for name, text in pairs.items()}
+    assert options.dataset is not None
+    return load(options.dataset, subset=options.subset, classes=options.classes, **pairs)
+
+
+def ready(text: str, **options: Any) -> dict[str, TrainingPlan]:
+    return check_ready(read_recipe(text, **options), read, Ledger())
 
 
 @pytest.mark.parametrize(
@@ -46,7 +57,7 @@ NO_EPS1 = 'select = { rule = "smallest-within", eps1 = 5.0 }'
         (DRAWN + "train = { epsilon = 1.0 }\nselect = { eps1 = 1.5 }", "leaves nothing of the budget 1"),
         (DRAWN + "select = { eps1 = 0.5, reveal = true }", "select: reveal: decided by the recipe"),
         (DRAWN, "one of round and select"),
-        (DRAWN + "round = 3", "round: 3 is none of the rounds of a"),
+        (DRAWN + "round = 3", "a@3: no such round; it has rounds 0 to 2"),
         (DRAWN.replace('"a"', '"p"') + 'select = { rule = "smallest-within" }', "p is no public set"),
         (DRAWN + "round = 1\nselect = { eps1 = 0.1 }", "one of round and select"),
         (DRAWN.replace('"a"', '"b"') + "round = 1", "tickets: 'b' is not the name of a set above; known: a, p"),
@@ -57,7 +68,7 @@ NO_EPS1 = 'select = { rule = "smallest-within", eps1 = 5.0 }'
         (ARM + 'vary = { "latent.scheme.epsilon" = [1] }\ntrain = { lr = 1.0 }', "not of both"),
         (ARM + 'vary = { "train.lr" = [1, 2], "train.clip-norm" = [1] }', "of one length"),
         (DENSE + DENSE, "named twice"),
-        (DENSE + '[tickets.b]\nfrom = "c"\n[tickets.c]\nfrom = "b"\n', "[tickets.b] from: 'c' is not"),
+        (DENSE + '[tickets.b]\nfrom = "c"\n[tickets.c]\nfrom = "b"\n', "[tickets.b] tickets: 'c' is not"),
         # tables, by pydantic
         (DENSE + "[figures]\n", "figures: Extra inputs are not permitted; docs/recipes.md has the form"),
         (ARM + 'naem = "b"\n', "[[arm]] 'x' naem: Extra"),
@@ -67,8 +78,8 @@ NO_EPS1 = 'select = { rule = "smallest-within", eps1 = 5.0 }'
     ],
 )  # fmt: skip
 def test_what_is_wrong(text: str, said: str) -> None:
-    private = SETS.replace('"public"', '"private"').replace("tickets.a", "tickets.p")
-    assert said in refused(read_recipe, HEAD + SETS + private + text)
+    private = SETS.replace('"public"', '"private"').replace("tickets.a", "tickets.p").replace("0.0:0.5", "0.5:1.0")
+    assert said in refused(ready, HEAD + SETS + private + text)
 
 
 def test_quick_needs_a_table_that_says_how() -> None:
@@ -138,21 +149,10 @@ def test_a_trial_is_known_by_all_that_makes_it() -> None:
     assert ticket[1].task.place == dense[1].task.place
 
 
-def read(options: DataOptions) -> Dataset:
-    pairs = {name: getattr(options, name) for name in ("bounds", "target_bounds")}
-    pairs = {name: text and tuple(map(float, text.split(","))) for name, text in pairs.items()}
-    assert options.dataset is not None
-    return load(options.dataset, subset=options.subset, classes=options.classes, **pairs)
-
-
-def ready(text: str, **options: Any) -> dict[str, Part]:
-    return check_ready(read_recipe(text, **options), read, Ledger())
-
-
 def test_what_each_arm_trains_on() -> None:
     records = ready(HEAD + DENSE + '[[arm]]\nname = "all"\ntrain = { subset = "0:1438" }\n')
     assert list(records) == ["dense", "all"]
-    assert records["dense"].overlaps(records["all"])
+    assert records["dense"].part.overlaps(records["all"].part)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +161,10 @@ def test_what_each_arm_trains_on() -> None:
         (DENSE + "train = { batch-size = 5000, delta = 0.01 }", "`delta`: 0.01 is not between"),
         (DENSE + "train = { batch-size = 5000 }", "`batch_size`: 5000"),
         (DENSE + 'train = { epsilon = 1.0 }\ntune = { dataset = "digits", for-records = 1600, lr = "1" }',
-         "tune `dataset`: digits is declared public and shares records with digits[0.5:1.0]"),
+         "`dataset`: digits was declared public, and digits[0.5:1.0] shares records with it"),
         ('[[arm]]\nname = "x"\ntickets = "b"\nround = 1\n[tickets.b]\nfrom = "a"\ndataset = "digits"\n',
-         "[tickets.a] `dataset`: digits[0.0:0.5] is declared public and shares records with digits[700:1438]"),
-        (DENSE + 'train = { subset = "700:1438" }\n', "[tickets.a] `dataset`: digits[0.0:0.5] is declared public"),
+         "[[arm]] 'x' `dataset`: digits[0.0:0.5] was declared public, and digits[700:1438] shares records with it"),
+        (DENSE + 'train = { subset = "700:1438" }\n', "[[arm]] 'dense' `dataset`: digits[0.0:0.5] was declared public"),
         ('[[arm]]\nname = "x"\ntrain = { dataset = "FOLDER/alone.npz", classes = 10, bounds = "0,16" }\n',
          "has no test records"),
         (DENSE + 'train = { target-bounds = "0,9" }', "a row of a recipe needs classes"),

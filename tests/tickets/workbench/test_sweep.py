@@ -10,9 +10,8 @@ from joblib import Parallel, delayed
 
 import stub_trials
 from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.tickets.sweep_files import PARTS, alone, open_sweep
 from dpltm.tickets.workbench.recipes import Recipe, Task, levels
-from dpltm.tickets.workbench.sweep import dask_workers, local_workers, members
+from dpltm.tickets.workbench.sweep import PARTS, dask_workers, local_workers, members, opened
 from recipes import read_recipe
 from refusals import refused, told
 from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made
@@ -125,15 +124,15 @@ def test_no_scheduler_there(address: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    open_sweep(tmp_path / "s", "T")
-    return tmp_path / "s"
+    with opened(tmp_path / "s", "T"):
+        return tmp_path / "s"
 
 
 def test_one_process_at_a_time_has_a_sweep(root: Path) -> None:
-    with alone(root):
-        message = told(alone(root).__enter__)
+    with opened(root, "T"):
+        message = told(opened(root, "T").__enter__)
     assert message == f"`out`: another process is at work on {root}; wait for it, or choose another name"
-    with alone(root):
+    with opened(root, "T"):
         pass
 
 
@@ -146,7 +145,7 @@ def test_a_link_is_refused_as_the_folder_is_opened(root: Path, tmp_path: Path, n
         path.rename(other / "kept")
     path.symlink_to(other / "kept" if (other / "kept").exists() else other)
     before = sorted(other.rglob("*"))
-    message = told(open_sweep, root, "T")
+    message = told(opened(root, "T").__enter__)
     assert message == f"{path}: is a link, which is not followed; remove it, or choose another `out`"
     assert sorted(other.rglob("*")) == before
 
@@ -174,7 +173,8 @@ def test_a_member_that_is_damaged(tmp_path: Path, name: str, change: dict[str, A
 def test_a_folder_that_was_being_made(tmp_path: Path) -> None:
     """A process died before it said what its folder is for."""
     (tmp_path / "s").mkdir()
-    assert not open_sweep(tmp_path / "s", "T")
-    assert open_sweep(tmp_path / "s", "T")
+    for expected in (False, True):
+        with opened(tmp_path / "s", "T") as begun:
+            assert begun == expected
     (tmp_path / "other/members/mine").mkdir(parents=True)
-    assert "not of a recipe" in refused(open_sweep, tmp_path / "other", "T", kind=ArtifactError)
+    assert "exists already" in refused(opened(tmp_path / "other", "T").__enter__, kind=ArtifactError)
