@@ -1,8 +1,9 @@
 """The Python API: the verbs as functions of arrays and keyword arguments (``dpltm.generate`` and so on).
 
-Each takes its records as arrays or as a ``Dataset``, and its options by name: the fields of the verb's options, and the
-public facts about arrays that ``dpltm.records.from_arrays`` takes. All pay by the ledger that is named, or by that of the
-process (``dpltm.privacy.ledger.of_process``). What they refuse, with a ``DpltmError``, costs nothing.
+Each takes its records ``x``, ``(n, ...)``, and labels ``y``, ``(n,)``, or a ``Dataset`` alone, and its options by name: the
+fields of the verb's options, and the public facts about arrays that ``dpltm.records.from_arrays`` takes. All pay by the
+ledger that is named, or by that of the process (``dpltm.privacy.ledger.of_process``). What they refuse, by a ``DpltmError``,
+costs nothing.
 
 Examples:
     The examples below share these records, and what those before them return.
@@ -98,11 +99,9 @@ def called(progress: Progress | None = None, **arguments: object) -> Services:
 def records_and_options(
     x: Records, y: Labels, keywords: Mapping[str, Any], cls: type[T], taker: object = None
 ) -> tuple[Dataset, T]:
-    """Return the records and the options that a caller means by keyword arguments.
+    """Return the records and the options that a caller means by keywords: facts about the records, and fields of ``cls``.
 
-    Args:
-        keywords: facts about the records, and fields of ``cls``; ``name`` may be both.
-        taker: what they are for: a set, a winner, a run, or a network of the user's own; None for anything else.
+    ``taker`` is what takes them: a set, a winner, a run, or a network of the user's own; None for anything else.
     """
     facts = {name: keywords[name] for name in FACTS if name in keywords}
     both = {"name"} & cls.__dataclass_fields__.keys()
@@ -113,12 +112,8 @@ def records_and_options(
 
 
 def own_network(model: Any, options: dict[str, Any]) -> Any:
-    """Return the network of the user's own that an argument is, or half is: a module, or anything said of one by name.
-
-    Args:
-        model: None for the default of the options. A set, a winner, a run, and what is such a network already, are returned
-            as they are.
-        options: of the call; settings of a network are taken out.
+    """Return the network of the user's own that an argument is: a module, or anything that ``options`` say of one by name,
+    which are taken out. None, names, and what has a network already, are returned as they are.
     """
     if isinstance(model, (TicketSet, Winner, Run, OwnModel)):
         return model
@@ -182,9 +177,8 @@ def generate(
         ledger: that pays, and holds what was declared; by default that of this process.
         progress: told how far it is; None for silence.
         options: ``provenance`` (``public``, ``private``, ``data-free`` or ``dp``), ``model``, ``rounds`` and all other
-            fields of ``GenerateOptions``; of arrays also the public facts that ``dpltm.records.from_arrays`` takes, such as
-            ``bounds`` and ``classes``. ``model`` may be a PyTorch module, its class or a factory, with ``start``,
-            ``freeze``, ``prunable``, ``loss``, ``score`` and ``inputs`` (``dpltm.networks.own.OwnModel``).
+            fields of ``GenerateOptions``. ``model`` may be a PyTorch module, its class or a factory, with settings of
+            ``dpltm.networks.own.OwnModel``.
 
     Returns:
         The set, with ``.privacy`` and ``.lineage``. Of provenance ``private`` it holds accuracies on private records: look
@@ -218,16 +212,15 @@ def select(
 
     Args:
         tickets: with predictors, which are scored; or the winner of a draw before, which is remembered as such.
-        x, y: the private records, ``(n, ...)`` and ``(n,)``; None with ``rule="smallest-within"``, which reads public
-            accuracies.
+        x, y: the private records; None with ``rule="smallest-within"``, which reads public accuracies.
         ledger, progress: as in :func:`generate`.
-        options: ``eps1`` and all other fields of ``SelectOptions``; of arrays also public facts, as in :func:`generate`.
+        options: ``eps1`` and all other fields of ``SelectOptions``.
 
     Returns:
         The winner, with its ``.ticket`` and ``.privacy``; ``.tickets`` is the set, which the draw has marked.
 
     Raises:
-        DpltmError: bad input, or too small a budget, before any of it is spent.
+        InputError: no records to draw on, and whatever else is bad input.
 
     Guarantees:
         The draw is entered before it is made, and nothing but the winner depends on the records.
@@ -268,12 +261,11 @@ def train(
     Args:
         ticket: the winner that ``select`` returned; a ticket set, with ``round`` or ``dense``; or the name of a network,
             such as ``mlp:300,100``, which is trained whole; or a network of your own, as ``model`` of :func:`generate`.
-        x, y: the private records, ``(n, ...)``, and their labels ``(n,)``; or a dataset alone.
+        x, y: the private records.
         round: the ticket to take of a set; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
         ledger, progress: as in :func:`generate`.
-        options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr``; and facts about arrays, such as
-            ``units``, whose each record is, ``(n,)``, where all records of a person are protected together.
+        options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr``.
 
     Returns:
         The run: ``.model``, ``.mask``, ``.privacy``, ``.metrics``, ``.ledger``.
@@ -310,9 +302,9 @@ def tune(
 
     Args:
         target: the ticket set, or the network, by its name or a module of your own, whose settings are searched.
-        x, y: public records, and their labels; or a dataset alone. The ledger declares them public.
+        x, y: public records, which the ledger declares so.
         ledger, progress: as in :func:`generate`.
-        options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed. Public facts as in :func:`train`.
+        options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed.
 
     Returns:
         All trials, best first. ``train(target, ..., **result.settings)`` trains with the best.
@@ -339,8 +331,7 @@ def transfer(
         tickets: a set; or a winner, for the ticket that was drawn and all that its draws entered.
         x, y: the other records, of which only the shape is looked at.
         round: the ticket that is taken; None for all of a set.
-        options: ``bounds`` and ``classes`` of arrays, and the fields of ``TransferOptions``; of a network of your own also
-            ``model``, the same with another last layer.
+        options: fields of ``TransferOptions``; of a network of your own also ``model``, the same with another last layer.
 
     Returns:
         The new set, which depends on whatever the old one depends on.
@@ -374,8 +365,8 @@ def evaluate(
 
     Args:
         run: with its network.
-        x, y: ``(n, ...)`` and ``(n,)``, records that no release was made from; or a dataset, whose test split is taken. A
-            data frame is read by the schema, or the names of columns, of the training.
+        x, y: records that no release was made from; of a dataset its test split is taken. A data frame is read by the
+            schema, or the names of columns, of the training.
         by: a column of a table, such as sex or age, by which skill is told of subgroups as well.
         ledger: of the people whom the records may be of; by default the one that paid for the run, or that of this process.
         progress: as in :func:`generate`.
@@ -396,12 +387,11 @@ def predict(run: Run, x: Records, *, progress: Progress | None = None) -> evalua
 
     Args:
         run: with its network.
-        x: records as in training, ``(n, ...)``, or their values in a row; or a data frame or a mapping, which go by name.
+        x: records as in training, or their values in a row; a data frame or a mapping goes by name.
         progress: as in :func:`generate`.
 
     Returns:
-        ``outputs``; ``probabilities`` ``(n, classes)``, ``labels`` ``(n,)``; and how many values ``saturated``. All are as
-        sensitive as ``x``.
+        ``outputs``, ``probabilities``, ``labels``, and how many values ``saturated``: all as sensitive as ``x``.
 
     Examples:
         >>> dpltm.predict(run, x_test).probabilities.shape

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -231,8 +231,7 @@ PLANNED = 0.8
 """Part of the allowed error that the planned number of guesses gets; all canaries get the rest."""
 
 
-@dataclass(frozen=True)
-class Guesses:
+class Guesses(NamedTuple):
     """Guesses, half for the largest scores and half for the smallest, with the error that a bound from them is allowed."""
 
     guesses: int
@@ -262,27 +261,21 @@ def _accuracy(share: float, mu: float) -> float:
 
 def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float) -> tuple[Guesses, ...]:
     """Guesses at both numbers for an attack of ``mu`` from public numbers; bounds hold together with ``confidence``."""
-    order = np.argsort(-scores, kind="stable")
-    count = len(scores)
-    error = 1 - confidence
+    count, error = len(scores), 1 - confidence
     numbers = {count // 2 * 2: error * (1 - PLANNED)}
     best = planned(count, mu, error * PLANNED)
     numbers[best] = numbers.get(best, 0.0) + error * PLANNED
-    return tuple(
-        Guesses(
-            number, int(included[order[: number // 2]].sum() + (~included[order[count - number // 2 :]]).sum()), part
-        )
-        for number, part in numbers.items()
-    )
+    coins = included[np.argsort(-scores, kind="stable")]
+    right = {number: coins[: number // 2].sum() + (~coins[count - number // 2 :]).sum() for number in numbers}
+    return tuple(Guesses(number, int(right[number]), part) for number, part in numbers.items())
 
 
 @dataclass(frozen=True)
 class Findings:
     """An attacked claim: what is certified, and claimed by a source (None for no claim of its own), beside a lower bound.
 
-    ``facts`` are what else the answer tells. Of a training: its ``delta``, the number of ``canaries``, the ``confidence``
-    that all bounds hold with together, the ``bounds`` ``one_run`` (Steinke, Nasr, Jagielski 2023) and ``f_dp`` (Mahloujifar,
-    Melis, Chaudhuri 2024), the ``guesses`` that they rest on, and an ``estimate``, which is no bound.
+    ``facts`` are what else the answer tells: of a training ``delta``, the number of ``canaries``, the ``confidence`` in all
+    ``bounds`` together, the ``guesses`` that they rest on, and an ``estimate``, which is no bound.
     """
 
     what: str
@@ -351,9 +344,8 @@ def attack_strength(observations: Observations, mechanism: NoisySgd) -> float:
 def gaussian_epsilon(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:
     """Epsilon at ``delta`` of the mu that the errors suggest, if the release is Gaussian-DP: an estimate, not a bound.
 
-    Of G_mu, false alarms a and misses b give mu = Phi^-1(1 - a) - Phi^-1(b) (Nasr et al. 2023, "Tight Auditing of
-    Differentially Private Machine Learning", section 4), here by upper Clopper-Pearson bounds on a and b. Neither are the
-    canaries of one run independent for certain, nor is the trade-off function Gaussian, so the figure refutes nothing.
+    Of G_mu, false alarms a and misses b give mu = Phi^-1(1 - a) - Phi^-1(b) (Nasr et al. 2023, section 4), here by upper
+    Clopper-Pearson bounds. Canaries of one run need not be independent, so the figure refutes nothing.
     """
     order, one_sided = np.argsort(-scores, kind="stable"), 1 - (1 - confidence) / 2
     flagged, passed = included[order[: len(order) // 2]], included[order[len(order) // 2 :]]
@@ -369,7 +361,7 @@ def audit(run: Run, *, confidence: float = 0.95, delta: float | None = None) -> 
 
     Args:
         run: with its lineage.
-        confidence: that the bounds hold with, both together, in [0.5, 1).
+        confidence: that all bounds hold with together, in [0.5, 1).
         delta: of every epsilon; None for that of the run.
 
     Raises:

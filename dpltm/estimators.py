@@ -47,7 +47,7 @@ from dpltm.options import EPSILON, Options, Range, arguments, option
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
-from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Secret, lineage_of
+from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Secret, lineage_of
 from dpltm.privacy.ledger import Begun, Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee
 from dpltm.privacy.release import Once, pay
@@ -91,11 +91,8 @@ TRAINED = (
 CROSS_VALIDATION = ("sklearn.model_selection.", "sklearn.calibration")
 """Modules of scikit-learn that fit estimators to parts of some records, and look at predictions for the others."""
 
-
 UNLABELLED = "no_validation"
 """In the place of labels, where scikit-learn checks records alone."""
-
-Judged = tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], float]]
 
 
 class UncoveredWarning(UserWarning):
@@ -213,18 +210,14 @@ def column_ends(bounds: Any, features: int) -> np.ndarray | None:
     """Return the low and the high end of each column, ``(2, features)``; None where no column has bounds of its own."""
     if not isinstance(bounds, (tuple, list, np.ndarray)) or not any(map(np.ndim, bounds)):
         return None
-    try:
+    with contextlib.suppress(TypeError, ValueError), np.errstate(over="ignore", invalid="ignore"):
         low, high = ends = np.stack([np.broadcast_to(np.asarray(end, np.float64), features) for end in bounds])
-        with np.errstate(over="ignore", invalid="ignore"):
-            are_ranges = bool((np.isfinite(high - low) & (low < high)).all())
-    except (TypeError, ValueError):
-        are_ranges = False
-    if not are_ranges:
-        raise DataError(
-            "`bounds`: not two arrays (low, high), finite, low first, not too far apart, with a number for each of the"
-            f" {features} columns; pass the public range of the features"
-        )
-    return ends
+        if (np.isfinite(high - low) & (low < high)).all():
+            return ends
+    raise DataError(
+        "`bounds`: not two arrays (low, high), finite, low first, not too far apart, with a number for each of the"
+        f" {features} columns; pass the public range of the features"
+    )
 
 
 def in_unit_range(x: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -268,8 +261,11 @@ class TicketEstimator(BaseEstimator):
     unit: str | None = None
     score_epsilon: float | None = None
 
-    _numeric: ClassVar[bool] = False
-    """Whether targets are numbers, not labels."""
+    _numeric: ClassVar[bool] = False  # whether targets are numbers, not labels
+    # returns labels as a dataset has them, and what is declared of them; keeps what predictions need to know
+    _encoded: ClassVar[Callable[..., tuple[np.ndarray, dict[str, Any]]]]
+    # returns targets as a dataset has them; values from 0 to 1, ``(sums, n)``; and the figure that their means make
+    _judged: ClassVar[Callable[..., tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], float]]]]
 
     def __post_init__(self) -> None:
         self._spent = Spent()
@@ -290,7 +286,9 @@ class TicketEstimator(BaseEstimator):
         network = "model" if self.tickets is None else "tickets"
         return naming(**_NAMES, ticket=network, model=network)
 
-    def _open_ledger(self, unit: str | None = None) -> Ledger:
+    @property
+    def ledger_(self) -> Ledger:
+        """Ledger that pays for this estimator."""
         if self.ledger is None:
             if self._spent.is_elsewhere:
                 raise InputError(
@@ -298,7 +296,7 @@ class TicketEstimator(BaseEstimator):
                     " entered nowhere that you see; leave `n_jobs` 1, use threads (joblib.parallel_backend), or give a"
                     " `ledger` in a file, which processes share: dpltm.tickets.open_ledger(path)"
                 )
-            return of_process(unit or (self.run_.config["unit"] if "run_" in self.__dict__ else "record"))
+            return of_process(self.__dict__.get("unit_", RECORD))
         if not isinstance(self.ledger, Ledger):
             raise InputError("ledger", self.ledger, "a dpltm.Ledger, such as dpltm.tickets.open_ledger(path) opens")
         return self.ledger
@@ -325,11 +323,12 @@ class TicketEstimator(BaseEstimator):
                 self._check_scores(units)
                 x, targets = self._validated(X, y, reset=True)
                 dataset = self._dataset(x, targets, units)
+                self.unit_ = dataset.noun
                 try:
                     self.run_ = self._train(dataset)
                 except Begun:  # another worker was first with a new ledger file; nothing was entered here
                     self.run_ = self._train(dataset)
-                self.ticket_, self.unit_ = self.run_.mask, str(self.run_.config["unit"])
+                self.ticket_ = self.run_.mask
         except BaseException:
             self.__dict__ = before  # what the last fit learned stays whole
             raise
@@ -386,21 +385,18 @@ class TicketEstimator(BaseEstimator):
             return x, lambda rows: rows
         return in_unit_range(x, self._ends), lambda rows: rows.known_by(np.ascontiguousarray(x))
 
-    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        """Return labels as a dataset has them, and what is declared of them; keep what predictions need to know."""
-        raise NotImplementedError
-
     def _options(self) -> dict[str, Any]:
         options = {name: value for name, value in self.get_params(deep=False).items() if name in _TRAINING}
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         if self.features != "auto":
             options["features"] = self.features or ("none" if self.tickets is None else None)
-        unsaid = self.epsilon == TicketEstimator.epsilon  # a training refuses any other beside noise
-        return options | {"epsilon": None} if unsaid and self.noise_multiplier is not None else options
+        if self.noise_multiplier is not None and self.epsilon == TicketEstimator.epsilon:
+            options["epsilon"] = None  # nobody said it; a training refuses any other beside noise
+        return options
 
     def _train(self, dataset: Dataset) -> Run:
         options = arguments(TrainOptions, self._options())
-        ledger = self._open_ledger(dataset.noun)
+        ledger = self.ledger_
         with self._spent.protecting(dataset, ledger, rows_coincide=self.rows_coincide):
             ticket: Any = api.own_network(self.model, {}) if self.tickets is None else self.tickets
             if self.select_epsilon is not None:
@@ -436,9 +432,8 @@ class TicketEstimator(BaseEstimator):
             check_is_fitted(self)
         labels = np.asarray(y)
         if labels.dtype == object and labels.ndim and None in (texts := list(map(text_of, labels.flat))):
-            raise InputError(
-                f"`y`: no label at record {texts.index(None)} (counted from 0); leave out records that have none"
-            )
+            place = texts.index(None)
+            raise InputError(f"`y`: no label at record {place} (counted from 0); leave out records that have none")
         if self.schema is None:
             try:
                 return validate_data(
@@ -501,16 +496,12 @@ class TicketEstimator(BaseEstimator):
                 if units is None:
                     raise InputError("`units` is missing: whose each record is, since the run protects persons")
                 persons = checked_units(RawSplit(X, y, "the scored records", units=np.asarray(units)))
-                rows = rows.owned(persons, self.run_.config["unit"])
+                rows = rows.owned(persons, self.unit_)
             scored = replace(dataset, train=replace(dataset.train, rows=rows))
             if price is not None:
                 return figure(self._paid_means(scored, values, persons, price))
             self._declare_apart(scored)
             return figure(values.mean(1))
-
-    def _judged(self, outputs: np.ndarray, y: np.ndarray) -> Judged:
-        """Return targets as a dataset has them; values from 0 to 1, ``(sums, n)``; and the figure that their means make."""
-        raise NotImplementedError
 
     def _paid_means(self, scored: Dataset, values: np.ndarray, persons: np.ndarray | None, price: float) -> np.ndarray:
         """Return means of values from 0 to 1 a record, ``(sums, n)``, with noise, for ``price`` together.
@@ -527,10 +518,10 @@ class TicketEstimator(BaseEstimator):
             sums = np.zeros((len(counts), len(steps)), dtype=np.int64)
             np.add.at(sums, whose, steps.T)
             steps = (sums // counts[:, None]).T
-        ledger = self._open_ledger()
+        ledger = self.ledger_
         mechanism = Guarantee(price, adjacency=cast(Adjacency, self.adjacency))
         words = "a score: sums with two-sided geometric noise"
-        entry = Entry("release", ledger.part(scored), (mechanism,), words, unit=self.run_.config["unit"])
+        entry = Entry("release", ledger.part(scored), (mechanism,), words, unit=self.unit_)
         release = Once(entry, self.run_.lineage, partial(noisy_sums, steps, price / (len(values) * GRID)))
         paid = pay(lambda _book, _known: release, ledger)
         with _LOCK:
@@ -546,7 +537,7 @@ class TicketEstimator(BaseEstimator):
                 "`score`: this estimator was pickled, so nothing here knows the records that it was fitted to; where these"
                 " are of other people, dpltm.evaluate(estimator.run_, X, y) takes your word; or give `score_epsilon`"
             )
-        ledger = self._open_ledger()
+        ledger = self.ledger_
         with _LOCK:
             part = ledger.part(scored)
             with naming(eval_private="score_epsilon"):
@@ -566,11 +557,6 @@ class TicketEstimator(BaseEstimator):
     # what it cost
 
     @property
-    def ledger_(self) -> Ledger:
-        """Ledger that pays for this estimator."""
-        return self._open_ledger()
-
-    @property
     def privacy_(self) -> PrivacyReport:
         """Certified and nominal, for all fits and paid scores of this estimator and its clones, and all else in its ledger.
 
@@ -581,7 +567,7 @@ class TicketEstimator(BaseEstimator):
         account = Account.alone(spent.lineage)
         with contextlib.suppress(InputError):  # a ledger that stayed behind: what went along counts
             if self.ledger is not None or account.paid:
-                account = self._open_ledger().account(spent.lineage)
+                account = self.ledger_.account(spent.lineage)
         if not account.paid:  # of a file that processes share, what they entered counts
             raise NotFittedError(f"this {type(self).__name__} has spent nothing yet; call 'fit' first")
         delta = TicketEstimator.delta if self.delta is None else self.delta
@@ -601,14 +587,12 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
     ``privacy_.notes``.
 
     Args:
-        epsilon: what one fit may cost, certified, with what its ticket cost.
-        delta: of the guarantee, below 1 / ``n_records``.
+        epsilon, delta: what one fit may cost, certified, with what its ticket cost; delta is below 1 / ``n_records``.
         noise_multiplier: noise over sensitivity, in place of ``epsilon``, which is left out or None then.
         bounds: public range of the features, ``(low, high)``: two numbers, or two arrays with a number a column, by which
             the estimator takes each to the range 0 to 1. Needed unless values are bytes or booleans.
         schema: in place of ``bounds`` and ``classes``, of data frames: what columns hold, or the file that says so.
-        classes: all labels that there are, public; or their number K, for labels 0 to K - 1.
-        n_records: public number of records, by which sampling rates are computed.
+        classes, n_records: all labels, or their number K for labels 0 to K - 1; and the number of records: public.
         tickets, round: a winner, or a ticket set and the round that is taken; None for a whole network.
         select_epsilon: draws the ticket on the records in place of ``round``, for so much of ``epsilon``.
         model: network, where there are no tickets; by default one layer behind features, else ``mlp:300,100``.
@@ -616,7 +600,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency, per_unit: as for
             ``dpltm.train``; ``per_unit`` where ``fit`` gets ``units``.
         rows_coincide: whether records of different people may well be equal: then ``score`` does not refuse equal rows.
-        ledger: None for that of this process. Clones share it, and pickles one in a file.
+        ledger: None for that of this process; clones share it.
         random_state: decides the starting weights. Never the noise or the sampling: fits differ.
         name, unit: what the ledger calls the records, and whom ``units`` of ``fit`` names, by default ``user``.
         class_weight: what filtered gradients are multiplied by, over the largest: numbers in the order of ``classes_``, a
@@ -697,8 +681,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most likely label of each record, ``(n,)``."""
-        best = self._by_class(X).argmax(1)
-        return np.asarray(self.classes_[best])
+        return np.asarray(self.classes_[self._by_class(X).argmax(1)])
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities ``(n, classes)``, in the order of ``classes_``."""
@@ -707,7 +690,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
     def _by_class(self, X: Any) -> np.ndarray:
         return self._predicted(X)[:, self._order]
 
-    def _judged(self, outputs: np.ndarray, y: np.ndarray) -> Judged:
+    def _judged(self, outputs: np.ndarray, y: np.ndarray) -> Any:
         codes = self._codes(y)
         right = (outputs.argmax(1) == codes)[None].astype(float)
         return codes, right, lambda means: float(np.clip(means[0], 0.0, 1.0))
@@ -750,7 +733,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         """Return the expected target of each record, ``(n,)``."""
         return predicted(self._predicted(X), cast(tuple[float, float], self.run_.target))
 
-    def _judged(self, outputs: np.ndarray, y: np.ndarray) -> Judged:
+    def _judged(self, outputs: np.ndarray, y: np.ndarray) -> Any:
         low, high = cast(tuple[float, float], self.run_.target)
         parts = (y, predicted(outputs, (low, high)))
         target, expected = (np.clip((part - low) / (high - low), 0.0, 1.0) for part in parts)

@@ -18,7 +18,6 @@ from torch import Tensor
 from dpltm.errors import ArtifactError
 from dpltm.networks import Network
 from dpltm.networks.kind import Shapes
-from dpltm.networks.layout import Buffer
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import OwnNetwork
 from dpltm.networks.state import pack, unpack
@@ -37,7 +36,7 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[
 
 
 def read_tensors(
-    path: Path, shapes: Shapes, dtype: str, others: Mapping[str, Buffer] | None = None
+    path: Path, shapes: Shapes, dtype: str, others: Mapping[str, tuple[tuple[int, ...], str]] | None = None
 ) -> dict[str, np.ndarray]:
     """Return the tensors of a safetensors file, which must be exactly those of ``shapes``, all of ``dtype``, and ``others``.
 
@@ -46,7 +45,7 @@ def read_tensors(
             dtype; nothing larger than the expected size is read.
     """
     wanted = {name: (tuple(shape), dtype) for name, shape in shapes.items()}
-    wanted |= {name: (tensor.shape, tensor.dtype) for name, tensor in (others or {}).items()}
+    wanted |= others or {}
     expected = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted.values())
     return _read(path, load_arrays, wanted, expected, expected, lambda value: (value.shape, value.dtype.name))
 
@@ -137,7 +136,8 @@ def with_outputs(folder: Path, network: Network, body: object) -> Network:
     if not isinstance(network, OwnNetwork):
         return network
     assert isinstance(body, dict)
-    values = read_tensors(folder / OUTPUTS, {"outputs": network.output_shape}, "float32")
+    assert network.outputs is not None
+    values = read_tensors(folder / OUTPUTS, {"outputs": tuple(network.outputs.shape)}, "float32")
     return network.with_outputs(str(folder / OUTPUTS), body, torch.from_numpy(values["outputs"]))
 
 

@@ -83,12 +83,10 @@ class MapKind:
 
     def check(self, values: tuple[float, ...]) -> None:
         """Raise InputError unless all parameters are in range."""
-        pairs = zip(self.parameters, values, strict=True)
-        if all(parameter.low <= value <= parameter.high for parameter, value in pairs):
-            return
-        ranges = " and ".join(f"{item.metavar} must be {item.low:g} to {item.high:g}" for item in self.parameters)
-        usual = self.text(tuple(parameter.default for parameter in self.parameters))
-        raise InputError(f"`features`: {self.text(values)}: {ranges}; the usual is {usual}")
+        if not all(item.low <= value <= item.high for item, value in zip(self.parameters, values, strict=True)):
+            ranges = " and ".join(f"{item.metavar} must be {item.low:g} to {item.high:g}" for item in self.parameters)
+            usual = self.text(tuple(parameter.default for parameter in self.parameters))
+            raise InputError(f"`features`: {self.text(values)}: {ranges}; the usual is {usual}")
 
 
 class _Moved(Transform):
@@ -116,11 +114,8 @@ class Choice:
         for kind, values in self.parts:
             kind.check(values)
         names = [kind.name for kind, _ in self.parts]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise InputError(f"`features`: {self.text}: {twice} is there twice")
-        if "splines" in names and len(names) > 1:
-            raise InputError(f"`features`: {self.text}: splines stand alone; name them, or the others")
+        if len(set(names)) < len(names) or ("splines" in names and len(names) > 1):
+            raise InputError(f"`features`: {self.text}: name each kind once, and splines alone")
 
     @property
     def text(self) -> str:
@@ -134,10 +129,6 @@ class Choice:
     @property
     def channels(self) -> bool:
         return len(self.parts) == 1 and self.parts[0][0].channels
-
-    @property
-    def by_place(self) -> bool:
-        return any(kind.by_place for kind, _ in self.parts)
 
     @property
     def digest(self) -> str:

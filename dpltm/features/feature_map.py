@@ -121,7 +121,7 @@ class FeatureMap:
         """Return the same for records of another shape or range; statistics of channels stay."""
         if (self.shape, self.bounds) == (shape, bounds):
             return self
-        if shape != self.shape and self.base.by_place:
+        if shape != self.shape and any(kind.by_place for kind, _ in self.base.parts):
             raise InputError(
                 f"`features`: {self.text} was drawn for records of shape {self.shape}, and these are of shape {shape}, where"
                 " the same features would mean something else; take records of that shape"

@@ -139,17 +139,14 @@ def features_of(dataset: Dataset, features: str | None, network: str | None) -> 
     return SPLINES if features is None and table else features
 
 
-def completed(text: str, columns: int) -> str:
-    """Return the name of maps with the GAMMA of ``fourier`` that nobody gave, by the public number of columns."""
-    kind = MAPS["fourier"]
-    gamma = float(f"{min(max((FEW_COLUMNS / columns) ** 2, NARROWEST), WIDEST):.2g}")
-    usual = kind.text((kind.parameters[0].default, gamma))
-    return "+".join(usual if part == kind.name else part for part in text.split("+"))
-
-
 def with_feature_map(dataset: Dataset, features: str | None) -> Dataset:
     """Return the dataset with the map that ``features`` names; as it is for None and ``none``."""
-    choice = None if features is None else parse(completed(features, math.prod(dataset.row_shape)))
+    if features is None:
+        return dataset
+    kind = MAPS["fourier"]
+    gamma = float(f"{min(max((FEW_COLUMNS / math.prod(dataset.row_shape)) ** 2, NARROWEST), WIDEST):.2g}")
+    usual = kind.text((kind.parameters[0].default, gamma))
+    choice = parse("+".join(usual if part == kind.name else part for part in features.split("+")))
     if choice is None:
         return dataset
     check_quantities(dataset, "`features`")

@@ -51,7 +51,6 @@ def fixed_norm(values: Tensor) -> Tensor:
 
 
 SENSITIVITY = NORM  # L2 change that one record, added or removed, makes to a sum of features; one replaced: twice that
-
 _STEP = 2.0**-25  # rows over their bound are cut to multiples of it, toward zero: no norm grows
 
 

@@ -72,14 +72,13 @@ def waves(rows: int, columns: int) -> Tensor:
 def units_of(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
     """Return units of each image, averaged with those of its mirror image: likeness with its sign, and without.
 
-    Images beside it change no bit of an image, except while a network is exported, or where images want a gradient.
-
     Args:
         images: ``(n, 3, height, width)`` in 0..1.
         filters: ``(patches, 3, PATCH, PATCH)``: whitening and comparison in one, each of mean 0.
         offset: ``(patches,)``, the likeness of the mean patch.
     """
     counts = waves(images.shape[2] - PATCH + 1, images.shape[3] - PATCH + 1).to(images) / 2
+    # of an image alone others change no bit; of an export, and for a gradient, all go through one product
     together = torch.compiler.is_compiling() or (torch.is_grad_enabled() and images.requires_grad)
     units = [
         _units(some, filters, offset, counts) + _units(some.flip(3), filters, offset, counts)

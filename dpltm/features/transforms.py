@@ -42,9 +42,7 @@ def colours_first(images: Tensor) -> Tensor:
 
 
 GREY, COLOURED, SIDE = (32, 64), (32, 32, 64, 64), 3
-
 ENLARGED = 56  # pixels of a side of an image of several colours, as the filters see it
-
 GROUPS = 8  # groups of channels that are normalised within a record
 COLOURS = range(1, MAX_CHANNELS + 1)
 
@@ -92,9 +90,8 @@ class FourierFeatures(Transform):
     """Random Fourier features (Rahimi, Recht 2007) of exp(-gamma |u - v|^2): ``count`` in all, cosines, then sines.
 
     u and v are records on a sphere: their values from -1 to 1, one more that is the same for all, and then all of them of
-    norm 1 together. So one bandwidth suits records of many sizes and spreads, and nobody has to look at the data for it; the
-    value that is the same for all keeps what a record of few values would lose with its length. A cosine and a sine of each
-    direction estimate large values of the kernel better than cosines with random phases (Sutherland, Schneider 2015).
+    norm 1 together. So one bandwidth suits records of many sizes, and a record of few values keeps its length. Cosine and
+    sine estimate large values of the kernel better than cosines of random phases (Sutherland, Schneider 2015).
     """
 
     def __init__(self, count: int, gamma: float, shape: tuple[int, ...]) -> None:
@@ -141,13 +138,8 @@ FLOOR = 1e-3  # added to the norm of a group, so that a signal which is as good 
 class Wavelets(Transform):
     """Wavelet moduli of signals of several channels, averaged over time: scattering of order one, in one dimension.
 
-    Features are a mean and J Q moduli for each channel. Where channels come in threes, as those of an accelerometer do, the
-    length of every triple is a channel as well: it does not depend on how the device was held.
-
-    Args:
-        octaves: J; the coarsest wavelet has a frequency 2^J times below the finest.
-        per_octave: Q; wavelets an octave.
-        shape: of a signal, (steps, channels).
+    Features are a mean and J Q moduli for each channel: J octaves of Q wavelets, below the finest. Where channels come in
+    threes, as those of an accelerometer do, the length of every triple is a channel too, however the device was held.
     """
 
     def __init__(self, octaves: int, per_octave: int, shape: tuple[int, ...]) -> None:
@@ -201,13 +193,8 @@ class Scattering(Transform):
     """Averages, over windows of 2^J pixels, of an image, of the moduli of its convolutions with Morlet wavelets, and of the
     moduli of those moduli's convolutions with coarser ones (Mallat 2012; Bruna and Mallat 2013).
 
-    Under tight budgets a linear classifier on top of it is hard to beat (Tramer and Boneh 2021). Wavelets, padding and the
-    order of channels are those of Andreux et al. 2020, so that results can be compared; channels go colour by colour.
-
-    Args:
-        scales: J; averages are over windows of 2^J pixels.
-        angles: L; wavelets a scale.
-        shape: of the images as stored; there are 1 + J L + J (J - 1) L^2 / 2 channels for each colour.
+    Under tight budgets a linear classifier on top of it is hard to beat (Tramer and Boneh 2021). Wavelets (J ``scales`` of L
+    ``angles``), padding and the order of channels are those of Andreux et al. 2020; channels go colour by colour.
     """
 
     def __init__(self, scales: int, angles: int, shape: tuple[int, ...]) -> None:

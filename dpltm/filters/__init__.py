@@ -8,41 +8,40 @@ A filter is a frozen value with ``kind``, ``certified_bound(live)`` and its map.
 L2 norm of the filtered gradient of one record, over every input, as computed in float32: the sensitivity under
 add/remove; replace-one doubles it. ``nominal_bound`` is what its source claims, where that is something else.
 
-A new filter is one class with a ``FilterDescriptor``, and one line in ``FILTERS``. Nothing here imports torch: tensors have
-the methods that a filter needs.
+A new filter is one class, and one line in ``FILTERS``. Nothing here imports torch: tensors have the methods that a filter
+needs.
 """
 
 from __future__ import annotations
 
-from dpltm.errors import InputError
-from dpltm.filters.clip import CLIP, Clip
-from dpltm.filters.descriptor import (
-    CLIP_NORM,
-    NO_PRE_CLIP,
-    TANH_RANGE,
-    TANH_SCALE,
-    ElementWiseFilter,
-    Filter,
-    FilterDescriptor,
-    RadialFilter,
-)
-from dpltm.filters.radial import (
-    AUTO,
-    DPSR_CG,
-    NORMALIZE,
-    PER_LAYER,
-    RADIAL_TANH,
-    Automatic,
-    DpsrCg,
-    PerLayerClip,
-    RadialTanh,
-)
-from dpltm.filters.tanh import SIGMOID, TANH, TANH_CLIP, Sigmoid, Tanh
-from dpltm.registry import Registry, check_parameters, listed
+from itertools import starmap
 
-FILTERS = Registry[FilterDescriptor](
-    "filter", (CLIP, PER_LAYER, TANH, TANH_CLIP, RADIAL_TANH, AUTO, NORMALIZE, SIGMOID, DPSR_CG)
-)
+from dpltm.errors import InputError
+from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE, Filter, FilterDescriptor
+from dpltm.filters.radial import Automatic, Clip, DpsrCg, PerLayerClip, RadialTanh
+from dpltm.filters.tanh import Sigmoid, Tanh
+from dpltm.registry import Registry, check_parameters
+
+FILTERS = Registry[FilterDescriptor]("filter", starmap(FilterDescriptor, (
+    ("clip", "Every gradient clipped to norm C.", "Abadi et al. 2016", (CLIP_NORM,), Clip),
+    ("per-layer", "The gradient of each of L layers clipped to C / sqrt(L).", "McMahan et al. 2018", (CLIP_NORM,),
+     PerLayerClip),
+    ("tanh", "c tanh(g / k) on each coordinate, by default after clipping to norm R.", "Amian",
+     (CLIP_NORM, TANH_SCALE, TANH_RANGE, NO_PRE_CLIP),
+     lambda clip_norm, no_pre_clip, **ranges: Tanh(**ranges, before=None if no_pre_clip else Clip(clip_norm))),
+    ("tanh-clip", "c tanh(g / k) on each coordinate, then clipped to norm C.", "Amian, thesis 6.4",
+     (CLIP_NORM, TANH_SCALE, TANH_RANGE), lambda clip_norm, **ranges: Tanh(**ranges, after=Clip(clip_norm))),
+    ("radial-tanh", "The norm becomes C tanh(norm / k); the direction stays.", "this project, after Amian",
+     (CLIP_NORM, TANH_RANGE), RadialTanh),
+    ("auto", "Every gradient divided by its norm plus a small number, so that small ones stay small: AUTO-S.",
+     "Bu et al. 2023", (CLIP_NORM,), Automatic),
+    ("normalize", "Every gradient scaled to norm C: AUTO-V.", "Bu et al. 2023", (CLIP_NORM,),
+     lambda clip_norm: Automatic(clip_norm, gamma=0.0)),
+    ("sigmoid", "c sigmoid(g / k) on each coordinate: a negative control.", "Amian, thesis", (TANH_SCALE, TANH_RANGE),
+     Sigmoid),
+    ("dpsr-cg", "The filter in DPSR-CG's code for MNIST: norms up to 8 are scaled to C at most, longer ones to 8; a negative"
+     " control.", "Huang, Xie 2026, their code", (CLIP_NORM,), DpsrCg),
+)))  # fmt: skip
 
 PARAMETERS = (CLIP_NORM, TANH_SCALE, TANH_RANGE, NO_PRE_CLIP)
 """Parameters of filters that options of a training hold."""
@@ -64,38 +63,21 @@ def make_filter(name: str, **parameters: float | bool) -> Filter:
     return descriptor.make(**{**defaults, **parameters})
 
 
-def check_compiles(filter: Filter, name: str = "") -> None:
-    """Raise InputError unless there is something to compile in a filter, which the message calls ``name``."""
+def check_compiles(filter: Filter) -> None:
+    """Raise InputError unless there is something to compile in a filter."""
     if filter.kind != "element-wise":
-        compiled = ", ".join(FILTERS.names(lambda entry: entry.compiles))
-        raise InputError(f"`compile`: only for element-wise filters ({compiled}); {name or filter} cannot be compiled")
+        raise InputError(f"`compile`: only for filters that map each coordinate, and {filter} does not; leave it out")
 
 
-def check_claims(filter: Filter, name: str = "") -> None:
-    """Raise InputError unless noise can be calibrated as a filter's source does, which the message calls ``name``."""
+def check_claims(filter: Filter) -> None:
+    """Raise InputError unless noise can be calibrated as a filter's source does."""
     if filter.nominal_bound is None:
-        claiming = listed(FILTERS.names(lambda entry: entry.claims))
         raise InputError(
-            f"`noise`: nominal is as much as a paper adds that claims another bound: only for `filter` {claiming}, not"
-            f" {name or filter}"
+            f"`noise`: nominal is as much as a paper adds that claims another bound, and none does of {filter}; leave it out"
         )
 
 
 __all__ = [
-    "FILTERS",
-    "PARAMETERS",
-    "Automatic",
-    "Clip",
-    "DpsrCg",
-    "ElementWiseFilter",
-    "Filter",
-    "FilterDescriptor",
-    "PerLayerClip",
-    "RadialFilter",
-    "RadialTanh",
-    "Sigmoid",
-    "Tanh",
-    "check_claims",
-    "check_compiles",
-    "make_filter",
-]
+    "FILTERS", "PARAMETERS", "Automatic", "Clip", "DpsrCg", "Filter", "FilterDescriptor", "PerLayerClip", "RadialTanh",
+    "Sigmoid", "Tanh", "check_claims", "check_compiles", "make_filter",
+]  # fmt: skip

@@ -77,17 +77,3 @@ class FilterDescriptor:
     source: str
     parameters: tuple[Parameter, ...]
     make: Callable[..., Filter]
-
-    @property
-    def default(self) -> Filter:
-        return self.make(**{parameter.name: parameter.default for parameter in self.parameters})
-
-    @property
-    def compiles(self) -> bool:
-        """True if there is something to compile: an element-wise map."""
-        return self.default.kind == "element-wise"
-
-    @property
-    def claims(self) -> bool:
-        """True if its source accounts with another bound, which noise can be scaled by (``noise`` nominal)."""
-        return self.default.nominal_bound is not None

@@ -1,17 +1,52 @@
-"""Filters that rescale gradients, beside clipping. Certified bound: C; of ``dpsr-cg`` max(C, 8)."""
+"""Filters that rescale gradients, as clipping does (Abadi et al. 2016). Certified bound: C; of ``dpsr-cg`` max(C, 8)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dpltm.filters.clip import NormBounded, clip_factor
-from dpltm.filters.descriptor import CLIP_NORM, TANH_RANGE, FilterDescriptor
+from dpltm.filters.descriptor import CLIP_NORM, TANH_RANGE
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+TINY = 2.0**-126
+"""Smallest normal number of float32: every C divided by it is above 1."""
+
+
+@dataclass(frozen=True)
+class NormBounded:
+    """Base of filters whose output has norm C at most, ``clip_norm`` from 1e-6 to its inverse, whatever the network."""
+
+    clip_norm: float
+    nominal_bound: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        CLIP_NORM.check(self.clip_norm)
+
+    def certified_bound(self, live: int) -> float:
+        del live
+        return self.clip_norm
+
+
+def clip_factor(bound: float, norm: Tensor) -> Tensor:
+    """min(1, ``bound`` / norm), of any shape; 1 at norm 0."""
+    return (bound / norm.clamp_min(TINY)).clamp(max=1.0)
+
+
+@dataclass(frozen=True)
+class Clip(NormBounded):
+    """Radial filter g -> g min(1, C / norm(g))."""
+
+    kind: ClassVar[Literal["radial"]] = "radial"
+
+    def factor(self, norm: Tensor) -> Tensor:
+        return clip_factor(self.clip_norm, norm)
+
+    def __str__(self) -> str:
+        return f"clip(C={self.clip_norm:g})"
 
 
 @dataclass(frozen=True)
@@ -33,15 +68,6 @@ class RadialTanh(NormBounded):
 
     def __str__(self) -> str:
         return f"radial-tanh(C={self.clip_norm:g}, k={self.tanh_range:g})"
-
-
-RADIAL_TANH = FilterDescriptor(
-    "radial-tanh",
-    "The norm becomes C tanh(norm / k); the direction stays.",
-    "this project, after Amian",
-    (CLIP_NORM, TANH_RANGE),
-    RadialTanh,
-)
 
 
 NO_DIRECTION = 1e-30
@@ -72,22 +98,6 @@ class Automatic(NormBounded):
         )
 
 
-AUTO = FilterDescriptor(
-    "auto",
-    "Every gradient divided by its norm plus a small number, so that small ones stay small: AUTO-S.",
-    "Bu et al. 2023",
-    (CLIP_NORM,),
-    Automatic,
-)
-NORMALIZE = FilterDescriptor(
-    "normalize",
-    "Every gradient scaled to norm C: AUTO-V.",
-    "Bu et al. 2023",
-    (CLIP_NORM,),
-    partial(Automatic, gamma=0.0),
-)
-
-
 @dataclass(frozen=True)
 class PerLayerClip(NormBounded):
     """Layer-wise radial filter: the gradient in layer l is clipped to C / sqrt(L); C from 1e-6 to its inverse."""
@@ -99,15 +109,6 @@ class PerLayerClip(NormBounded):
 
     def __str__(self) -> str:
         return f"per-layer(C={self.clip_norm:g})"
-
-
-PER_LAYER = FilterDescriptor(
-    "per-layer",
-    "The gradient of each of L layers clipped to C / sqrt(L).",
-    "McMahan et al. 2018",
-    (CLIP_NORM,),
-    PerLayerClip,
-)
 
 
 LONG = 8.0
@@ -144,12 +145,3 @@ class DpsrCg:
 
     def __str__(self) -> str:
         return f"dpsr-cg(C={self.clip_norm:g})"
-
-
-DPSR_CG = FilterDescriptor(
-    "dpsr-cg",
-    "The filter in DPSR-CG's code for MNIST: norms up to 8 are scaled to C at most, longer ones to 8; a negative control.",
-    "Huang, Xie 2026, their code",
-    (CLIP_NORM,),
-    DpsrCg,
-)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dpltm.filters.clip import Clip
-from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE, FilterDescriptor
+from dpltm.filters.descriptor import TANH_RANGE, TANH_SCALE
+from dpltm.filters.radial import Clip
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,22 +113,6 @@ class Tanh(Scaled):
         return f"{front}tanh(c={self.tanh_scale:g}, k={self.tanh_range:g}){back}"
 
 
-TANH = FilterDescriptor(
-    "tanh",
-    "c tanh(g / k) on each coordinate, by default after clipping to norm R.",
-    "Amian",
-    (CLIP_NORM, TANH_SCALE, TANH_RANGE, NO_PRE_CLIP),
-    lambda clip_norm, no_pre_clip, **ranges: Tanh(**ranges, before=None if no_pre_clip else Clip(clip_norm)),
-)
-TANH_CLIP = FilterDescriptor(
-    "tanh-clip",
-    "c tanh(g / k) on each coordinate, then clipped to norm C.",
-    "Amian, thesis 6.4",
-    (CLIP_NORM, TANH_SCALE, TANH_RANGE),
-    lambda clip_norm, **ranges: Tanh(**ranges, after=Clip(clip_norm)),
-)
-
-
 @dataclass(frozen=True)
 class Sigmoid(Scaled):
     """Element-wise filter g_j -> c sigmoid(g_j / k), the thesis's negative control.
@@ -149,12 +133,3 @@ class Sigmoid(Scaled):
 
     def __str__(self) -> str:
         return f"sigmoid(c={self.tanh_scale:g}, k={self.tanh_range:g})"
-
-
-SIGMOID = FilterDescriptor(
-    "sigmoid",
-    "c sigmoid(g / k) on each coordinate: a negative control.",
-    "Amian, thesis",
-    (TANH_SCALE, TANH_RANGE),
-    Sigmoid,
-)

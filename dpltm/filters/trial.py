@@ -29,8 +29,7 @@ SLACK = 1e-5
 
 
 def check_filter_bound(filter: Filter) -> None:
-    """Refuse a filter that made-up gradients show to be wrong: its bound is no positive number, or a gradient comes
-    out longer, of another shape, not finite, or depending on other records."""
+    """Refuse a filter whose bound made-up gradients show to be wrong, or that depends on other records."""
     if filter.kind not in ("radial", "layer-wise", "element-wise"):
         raise InputError(f"`filter`: {filter}: is of an unknown kind {filter.kind!r:.40}")
     for live in SIZES:
@@ -104,7 +103,7 @@ def filtered(filter: Filter, gradients: Tensor, layers: Tensor, count: int) -> T
     Args:
         filter: any.
         gradients: of records, on some live coordinates; zero on all others, ``(records, coordinates)``.
-        layers: which layer each of these is in, of the same shape, int64.
+        layers: which of ``count`` layers each of these is in, of the same shape, int64.
         count: number of layers.
     """
     if filter.kind == "radial":

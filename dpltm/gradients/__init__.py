@@ -14,11 +14,11 @@ from dpltm.gradients.probe import Loss
 
 @torch.no_grad()
 def tanh_grad_(parameters: Tensor | Iterable[Tensor], scale: float = 1.0, range: float = 1.0) -> Tensor:
-    """Replace every gradient coordinate g by scale tanh(g / range), in place; called where ``clip_grad_norm_`` would be.
+    """Replace every gradient coordinate g by scale tanh(g / range), in place; called where ``clip_grad_norm_`` would be,
+    against gradients that explode in recurrent networks (thesis 5.4).
 
-    That is the filter outside privacy, against gradients that explode in recurrent networks (thesis 5.4). No coordinate is
-    larger than ``scale`` afterwards, whatever the gradient was; coordinates that are not numbers become zero. No noise is
-    added: this gives no privacy.
+    No coordinate is larger than ``scale`` afterwards, whatever the gradient was; coordinates that are not numbers become
+    zero. No noise is added: this gives no privacy.
 
     Args:
         parameters: whose gradients are replaced.

@@ -59,10 +59,7 @@ def mixed(words: Tensor, other: Tensor | None = None) -> Tensor:
 
 
 def blocks(keys: Tensor, draw: int, count: int) -> Iterator[tuple[slice, Tensor]]:
-    """Some records at a time, and their words of 64 random bits, ``(rows, count)`` int64, overwritten by the next.
-
-    Word p of record r follows from ``keys[r]``, the number of the draw, and p.
-    """
+    """Some records at a time, and random words ``(rows, count)`` int64 by key, draw and place, overwritten by the next."""
     own = mixed(keys + mixed(torch.tensor([draw + 1], device=keys.device)))
     along = torch.arange(count, device=keys.device) * STEP
     at_once = len(keys) if keys.is_cuda else max(1, BLOCK // max(1, count))
@@ -76,11 +73,8 @@ def blocks(keys: Tensor, draw: int, count: int) -> Iterator[tuple[slice, Tensor]
 class Draws(TorchDispatchMode):
     """Answers draws while entered, from the records' keys.
 
-    Args:
-        keys: ``(batch,)`` int64.
-        axes: of every draw of a pass, in order; None to find them, and the ``shapes`` of draws.
-        first: number of the draw that is made first; ``count`` is that of the next.
-        mapped: whether records are mapped over (``torch.func.vmap``), and so are in dimension 0 of every draw.
+    ``axes`` are those of every draw of a pass, in order; None to find them, and the ``shapes`` of draws. ``count``, from
+    ``first`` on, is the number of the next draw. Records that are ``mapped`` over are in dimension 0 of every draw.
     """
 
     def __init__(

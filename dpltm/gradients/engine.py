@@ -1,8 +1,5 @@
-"""Filtered sums of per-record gradients, from one forward and one backward pass.
-
-Each layer stands for the per-record gradients of its own parameters (see ``Layer``), written out only where they must be. A
-radial filter needs a norm and one weighted sum, an element-wise one every live coordinate of every record, some at a time.
-"""
+"""Filtered sums of per-record gradients, from one forward and one backward pass. Each layer stands for those of its own
+parameters (see ``Layer``), written out only where they must be."""
 
 from __future__ import annotations
 
@@ -21,8 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpltm.errors import InputError, first_line
-from dpltm.filters import ElementWiseFilter, Filter
-from dpltm.filters.descriptor import LayerWiseFilter, RadialFilter
+from dpltm.filters.descriptor import ElementWiseFilter, Filter, LayerWiseFilter, RadialFilter
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
@@ -72,28 +68,19 @@ BY_VALUES = (
 
 @dataclass(frozen=True)
 class FilteredSum:
-    """The sum over a batch of filtered per-record gradients.
-
-    Attributes:
-        values: live coordinates of the sum, ``(live,)`` float64, parameter by parameter, row-major within each.
-        skipped: records, or groups, with a gradient not finite, or beyond ``REACH``, that contributed zero; private.
-    """
+    """The ``values`` of a sum, ``(live,)`` float64, parameter by parameter, row-major within each; and how many records, or
+    groups, contributed zero, since a gradient was not finite, or beyond ``REACH``: private."""
 
     values: Tensor
     skipped: int
 
 
 class RecordGradients:
-    """Filtered gradient sums of one network under one mask.
+    """Filtered gradient sums of one network under one mask, where pruned weights are zero: some kernels take them for it.
 
     Frozen parameters (``requires_grad=False``) have no live coordinates, whatever the mask says; unused ones have gradient
-    zero; shared ones the sum over their uses.
-
-    Args:
-        model: takes a batch, dimension 0 the records, and keeps them apart; what has no rule goes through ``torch.func``.
-        mask: live coordinates. Weights that are not must be zero: some kernels take them for zero.
-        compile: have ``torch.compile`` fuse element-wise filters, if there is a C++ compiler; slow for every new shape.
-        grouped: write every gradient out, so that those of groups of records can be averaged before the filter.
+    zero; shared ones the sum over their uses. To ``compile`` fuses element-wise filters, if there is a C++ compiler; that is
+    slow for every new shape. ``grouped`` writes every gradient out, so that groups can be averaged before the filter.
 
     Attributes:
         live: number of live coordinates: the length of every sum.
@@ -200,12 +187,11 @@ class RecordGradients:
     def settle(
         self, expected_batch: float, physical_batch: int | None = None, any_width: bool = True, narrow: bool = False
     ) -> int:
-        """Choose the rows of every pass from public numbers; after :meth:`check`. Returns how many rows to hold at once.
+        """Choose the rows of every pass from public numbers, after :meth:`check`, and return how many to hold at once.
 
         ``expected_batch`` records are in a step on average; ``physical_batch`` are held at most, else what memory allows.
-        Tensors of ``any_width`` may be mapped: by element-wise filters, any number of coordinates; and wherever a rehearsal
-        has failed, by others. Passes in bfloat16 are ``narrow``.
-        """
+        Tensors of ``any_width`` may be mapped: by element-wise filters, and wherever a rehearsal has failed. Passes in
+        bfloat16 are ``narrow``."""
         if self._plan is None:  # nor are there records
             return 1
         kept, passing = max(1, 4 * self._plan.kept), max(1, 4 * self._plan.passing)
@@ -590,8 +576,7 @@ class _Operations(TorchDispatchMode):
         return result
 
     def _regular(self, values: Tensor) -> bool:
-        """Whether vectors, and threads, begin at the same places of each record: in one dense run of numbers without a
-        remainder, or in runs that are of one record each, or leave none, as many for every thread."""
+        """Whether vectors, and threads, begin at the same places of each record."""
         numbers = values.numel()
         vectors = 128 // values.element_size()
         run = 1
@@ -601,6 +586,7 @@ class _Operations(TorchDispatchMode):
                 run, shared = run * size, shared or size % self._rows == 0
         if run == numbers:
             return _even(numbers, vectors)
+        # runs that are of one record each, or leave no remainder, as many for every thread
         alike = numbers <= SHARED_SOONER or numbers // run % torch.get_num_threads() == 0
         return alike and (not shared or run % vectors == 0)
 

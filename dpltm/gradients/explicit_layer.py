@@ -1,8 +1,5 @@
-"""Layers whose per-record gradients are written out, at live coordinates alone: norm and sum see the same numbers.
-
-A coordinate of such a gradient is a sum, over positions or time steps, whose terms may cancel: computed twice in float32,
-it could come out as two numbers, and the bound would not hold.
-"""
+"""Layers whose per-record gradients are written out, at live coordinates alone: norm and sum see the same numbers, though
+sums over positions or time steps, whose terms may cancel, would come out as two if they were computed twice in float32."""
 
 from __future__ import annotations
 

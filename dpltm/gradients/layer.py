@@ -1,8 +1,4 @@
-"""Parts of a network after a pass, as the engine uses them, and the calls of modules that they are made of.
-
-A layer makes norms and sums of per-record gradients from calls, which are kept from the forward pass until the backward
-pass has been through them, in memory that outlives a step.
-"""
+"""Parts of a network after a pass, as the engine uses them, and the calls of modules that they are made of."""
 
 from __future__ import annotations
 
@@ -59,12 +55,9 @@ def only_call(
 
 @dataclass(eq=False)
 class Recorder:
-    """Keep the calls of ``modules`` while entered; outputs of ``copy`` are handed on as copies: they are overwritten.
-
-    ``draws`` answer those of the forward pass, if the network draws; functions stand ``instead`` of the forward of some
-    modules. Modules of ``spread`` see one row for all of the ``records``; what they give is handed on as a row for each, so
-    that the loss has a gradient at each.
-    """
+    """Keep the calls of ``modules`` while entered. ``draws`` answer those of the forward pass; outputs of ``copy``, which
+    are overwritten, are handed on as copies; functions stand ``instead`` of the forward of some modules. Modules of
+    ``spread`` see one row for all of the ``records``: what they give is handed on as a row, with a gradient, for each."""
 
     modules: Sequence[nn.Module]
     copy: Sequence[nn.Module] = ()
@@ -235,11 +228,9 @@ class Layer(Protocol):
     """A part of a network, ``modules`` that own some parameters, of ``sizes`` live coordinates, under a mask.
 
     ``begin`` says how many rows a batch has, and each ``take`` is of those of one pass, until all were taken. From then to
-    ``release`` it stands for the gradients of a batch, one for each record, at its live coordinates, in
-    that order, row-major within each. All that is made of ``rows`` is made in the shape of a pass.
-
-    What is implemented here is of gradients that are written out, in matrices ``(batch, coordinates)``: norms are of those
-    very numbers.
+    ``release`` it stands for the gradients of a batch, one for each record, at its live coordinates, row-major within each.
+    All that is made of ``rows`` is made in the shape of a pass. What is implemented here is of gradients that are written
+    out, in matrices ``(batch, coordinates)``.
     """
 
     modules: tuple[nn.Module, ...]
@@ -297,8 +288,7 @@ class Layer(Protocol):
         """Squared norm of each record's mapped factor times gradient, ``(rows,)`` float64."""
 
     def mapped_sum(self, rows: slice, factor: Tensor, map: Map, weight: Tensor | None, count: int) -> Tensor:
-        """Sum over the first ``count`` of these rows of ``weight (rows,)``, or 1, times mapped ``factor (rows,)`` times
-        gradient, ``(live,)`` float64."""
+        """Sum over the first ``count`` rows of ``weight``, or 1, times mapped factor times gradient, ``(live,)`` float64."""
 
 
 BLOCK = 64
@@ -310,8 +300,7 @@ CHUNK = 400_000
 
 
 def pieces(records: int, most: int, unit: int = 1) -> Iterator[slice]:
-    """Rows in pieces of one size, so that no record gets into one of another shape: the largest that divides them, at most
-    ``most``, of which ``unit`` is a divisor; else one by one."""
+    """Rows in pieces of one size: the largest multiple of ``unit`` up to ``most`` that divides them; else one by one."""
     size = max((size for size in range(unit, min(records, most) + 1, unit) if records % size == 0), default=1)
     return (slice(start, start + size) for start in range(0, records, size))
 
@@ -337,8 +326,7 @@ class Workspace:
         return buffer_view
 
     def rows(self, name: str, shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """The same for a matrix, every row beginning at a multiple of 64 bytes: how a linear algebra library rounds may
-        depend on where its operands begin."""
+        """A matrix whose rows begin at multiples of 64 bytes: how a library rounds may depend on where they do."""
         (rows, width), step = shape, 64 // (dtype or like.dtype).itemsize
         return self.take(name, (rows, -(-width // step) * step), like, dtype)[:, :width]
 

@@ -92,8 +92,8 @@ class LinearLayer(Layer):
         self._copies: dict[str, Tensor] = {}  # of both, laid out otherwise
 
     def forward(self, input: Tensor) -> Tensor:
-        """Output of the module, by a sparse product if the layer is the first to see the records: behind other layers
-        that would have to be differentiated, and gains nothing. Pruned weights count as zero."""
+        """Output of the module, by a sparse product if the layer is the first to see the records (behind others that would
+        have to be differentiated). Pruned weights count as zero."""
         module = self.module
         plain = input.dtype == module.weight.dtype and not input.requires_grad
         plain = plain and input.ndim == 2 and input.shape[1] == module.in_features
@@ -141,8 +141,7 @@ class LinearLayer(Layer):
         self._copies = {}
 
     def measure(self, rows: slice) -> tuple[Tensor, Tensor]:
-        """Norms of what was seen and of the gradient at what was given. Where everything is live, their product is that of
-        the weight's gradient."""
+        """From norms of input and output gradient, whose product is the weight's where everything is live."""
         gradient = self.gradient[rows]
         norms = [torch.linalg.vector_norm(values, dim=1) for values in (self.input[rows], gradient)]
         brought = torch.maximum(norms[0], norms[1])

@@ -1,5 +1,4 @@
-"""Choice of a rule for each part of a network, made once on a batch of made-up records, and checked there: whether the
-rules account for every use of every parameter is tried out."""
+"""Choice of a rule for each part of a network, made once on a batch of made-up records, and checked there."""
 
 from __future__ import annotations
 
@@ -28,12 +27,8 @@ of the network's largest, since a gradient that is zero by nature comes out as r
 
 @dataclass(frozen=True)
 class Plan:
-    """Rules for one network, by its ``layers``.
-
-    Where the ``probe`` watches no units, ``torch.func`` takes the whole model. A record takes about ``passing`` numbers
-    during a pass, and ``kept`` until the sum is made. Tensors that modules see and give have one of ``widths`` numbers a
-    record.
-    """
+    """Rules for one network, by its ``layers``. A record takes about ``passing`` numbers during a pass, and ``kept`` until
+    the sum is made. Tensors that modules see and give have one of ``widths`` numbers a record."""
 
     probe: Probe
     layers: tuple[Layer, ...]
@@ -43,6 +38,7 @@ class Plan:
 
     @property
     def by_torch_func(self) -> bool:
+        """Whether ``torch.func`` takes the whole model, of which the probe watches no units."""
         return not self.probe.units
 
     def pass_over(self, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
@@ -96,11 +92,8 @@ def check_model(model: nn.Module) -> None:
 def make_plan(
     model: nn.Module, live_mask: Mapping[str, Tensor], loss: Loss, like: MadeUp, compile: bool, written: bool = False
 ) -> Plan:
-    """Plan for batches like ``like``; leaves ``model`` as it was.
-
-    ``written`` asks for every gradient written out. Raises InputError where the loss is not one value a record, records are
-    mixed, or no rule gets the gradients right.
-    """
+    """Plan for batches like ``like``; leaves ``model`` as it was. ``written`` asks for every gradient written out. Raises
+    InputError where the loss is not one value a record, records are mixed, or no rule gets the gradients right."""
     off = torch.autocast(like.x.device.type, enabled=False)
     with undisturbed(model, loss), off, torch.enable_grad():
         probe = Probe.first(model, _units(model).values(), loss, like)

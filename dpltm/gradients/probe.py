@@ -36,8 +36,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @contextmanager
 def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
-    """Leave parameters, buffers, attributes and random state of the model, and of a loss that is a module, as they were: a
-    state that a trial left behind would not change in the next one."""
+    """Leave parameters, buffers, attributes and random state of the model, and of a loss that is a module, as they were."""
     modules = modules_of(model, loss)
     before = [(module, dict(module._buffers), attributes_of(module)) for module in modules]
     values = [value for _, *states in before for state in states for value in state.values()]
@@ -78,8 +77,7 @@ def modules_of(model: nn.Module, loss: Loss) -> list[nn.Module]:
 
 
 def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
-    """Modules and parameters, hooks, own ``forward`` and settings, and those of classes and of all modules: what decides
-    how records go through a model, as far as that is seen."""
+    """What decides how records go through a model: modules, parameters, hooks, and settings, those of classes too."""
     modules = modules_of(model, loss)
     kinds = dict.fromkeys(kind for module in modules for kind in type(module).__mro__[:-1])
     everywhere = (_setting(value, 0) for name, value in vars(every_module).items() if name.startswith("_global_"))
@@ -191,15 +189,6 @@ class MadeUp:
         return [way for way in ways if way[0] or not bool(way[1].isnan().all())]
 
 
-def _of_shape(losses: Tensor, outputs: object, y: Tensor, records: int) -> str:
-    of = f"outputs {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else "outputs"
-    return (
-        f"loss: shape {tuple(losses.shape)} of {of} and labels {tuple(y.shape)}, expected one value for each of {records}"
-        " records; use reduction='none' and the mean of a record's losses (flatten(1).mean(1)), give outputs and labels one"
-        " shape, and let dimension 0 be the record (squeeze(1) in place of squeeze())"
-    )
-
-
 @dataclass(frozen=True)
 class Probe:
     """A network and a loss, tried out; ``units`` are watched, in-place operations overwrite the outputs of ``copy``,
@@ -226,20 +215,28 @@ class Probe:
     def losses(self, x: Tensor, y: Tensor, draws: Draws | None) -> Tensor:
         """Losses of the records, ``(batch,)``, with a graph; InputError if they are anything else, or use no parameter."""
         with contextlib.nullcontext() if draws is None else draws:
-            outputs = self.model(x)
-            losses = self.loss(outputs, y)
+            losses = self._losses(x, y)
         if draws is not None:
             draws.close()
-        if losses.shape != (len(x),):
-            raise InputError(_of_shape(losses, outputs, y, len(x)))
         if not losses.requires_grad:
             raise InputError("loss: does not depend on any parameter of the model")
         return losses
 
+    def _losses(self, x: Tensor, y: Tensor) -> Tensor:
+        outputs = self.model(x)
+        losses = self.loss(outputs, y)
+        if losses.shape != (len(x),):
+            of = f"outputs {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else "outputs"
+            raise InputError(
+                f"loss: shape {tuple(losses.shape)} of {of} and labels {tuple(y.shape)}, expected one value for each of"
+                f" {len(x)} records; use reduction='none' and the mean of a record's losses (flatten(1).mean(1)), give"
+                " outputs and labels one shape, and let dimension 0 be the record (squeeze(1) in place of squeeze())"
+            )
+        return losses
+
     @classmethod
     def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, made_up: MadeUp) -> Probe:
-        """Try the network for the first time, and move its weights; InputError if it fails, the loss is not one value a
-        record, or the model changes its own state, with weights as they are (it may write where one is zero) or moved."""
+        """Try the network for the first time, with weights as they are (it may write where one is zero), and moved."""
         probe = cls(model, tuple(units), loss, made_up)
         failure = Exception()
         for largest in (1, 0):  # perhaps there is one class, or one token
@@ -279,11 +276,13 @@ class Probe:
 
     def _with_axes(self) -> Probe:
         """With the knowledge which numbers of what it draws are a record's."""
-        pair = [self.draws(x) for x in (self.made_up.batch(records)[0] for records in (FEW, FEW + 1))]
-        for records, draws in zip((FEW, FEW + 1), pair, strict=True):
-            self.seen(*self.made_up.batch(records), draws=draws)
-        axes = [_grown(short, long) for short, long in zip(pair[0].shapes, pair[1].shapes, strict=False)]
-        if None in axes or len(pair[0].shapes) != len(pair[1].shapes):
+        shapes = []
+        for x, y in (self.made_up.batch(records) for records in (FEW, FEW + 1)):
+            draws = self.draws(x)
+            self.seen(x, y, draws)
+            shapes.append(draws.shapes)
+        axes = [_grown(short, long) for short, long in zip(*shapes, strict=False)]
+        if None in axes or len(shapes[0]) != len(shapes[1]):
             raise InputError(f"model: draws another shape for a record more; draw for each alone, or {REMEDY}")
         return replace(self, axes=tuple(axis for axis in axes if axis))
 
@@ -320,19 +319,11 @@ class Probe:
     def alone(self, x: Tensor, y: Tensor, keys: Tensor) -> trials.Sights:
         """The same of every record alone, ``(n, ...)``, with one record in its dimension; raises as ``made_up.alone``."""
         draws = Draws(keys, self.axes, mapped=True)
-
-        def losses(record: Tensor, label: Tensor) -> list[Tensor]:
-            outputs = self.model(record)
-            values = self.loss(outputs, label)
-            if values.shape != (1,):
-                raise InputError(_of_shape(values, outputs, label, 1))
-            return [values]
-
         recorder = _OfEach(self.units, self.copy, draws=draws, spread=self.spread, records=len(x))
         with recorder:
             try:
                 with draws:
-                    (own_losses,) = trials.alone(losses, x, y, model=self.model)
+                    (own_losses,) = trials.alone(lambda *pair: [self._losses(*pair)], x, y, model=self.model)
                 draws.close()
                 with draws:
                     recorder.backward(own_losses.sum())
@@ -352,8 +343,7 @@ class Probe:
         return replace(self, spread=())
 
     def check_apart(self, rows: int) -> str:
-        """Refuse a network in which anything about a record depends on the rest of a batch of so many; return what ``vmap``
-        could not follow, if anything."""
+        """Refuse a network that mixes records in a batch of so many; return what ``vmap`` could not follow, if anything."""
         x, y = self.made_up.batch(rows)
         keys = self.made_up.keys(x)
         declared = () if x.is_floating_point() else trials.tokens_of(self.model, last=not x.is_cuda)

@@ -1,14 +1,12 @@
 """Rules for per-record gradients of a module's parameters, from its inputs and the loss's gradient at its outputs.
 
-Each kind of module has one rule; whatever has none goes through ``torch.func``, and is called again, one record at a time,
-vectorised. A rule yields a parameter, the number of a record, and the gradients of that record and those that follow,
-``(records, *shape)``, or flat in another order (``layout``); it goes through all records in turn. A record's inputs decide
-that record's rows, and nothing else does.
+Whatever has no rule goes through ``torch.func``, and is called again, one record at a time, vectorised. A rule yields a
+parameter, the number of a record, and the gradients of that record and those that follow, ``(records, *shape)``, or flat in
+another order (``layout``). A record's inputs decide that record's rows, and nothing else does.
 
-All that a recurrent module multiplies by a weight is an input or a hidden state, and the products go into a gate. With the
-loss's gradient at every gate, a record's gradient is the sum over time of outer products, as for a Linear layer on a
-sequence. Torch keeps those gradients to itself, so they go back through time once more, by hand, from the hidden states
-that the module gave.
+With the loss's gradient at every gate, a record's gradient of a recurrent module is the sum over time of outer products, as
+for a Linear layer on a sequence. Torch keeps those gradients to itself, so they go back through time once more, by hand,
+from the hidden states that the module gave.
 """
 
 from __future__ import annotations
@@ -58,8 +56,7 @@ class _WithoutHooks(nn.Module):
 
 
 def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
-    """Rule for a module without one of its own: its vector-Jacobian product at each record, some at a time. Those that have
-    keys draw again what they drew."""
+    """A module's vector-Jacobian product at each record, some at a time; those that have keys draw again what they drew."""
     bare = _WithoutHooks(call.module)
     parameters = {name: value for name, value in bare.named_parameters() if value.requires_grad}
     dtype = next(iter(parameters.values())).dtype

@@ -129,13 +129,16 @@ class ModelSpec(Network):
         for what, size, most in (("features", self.features, MAX_FEATURES), ("classes", self.classes, MAX_WIDTH)):
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= most:
                 raise InputError(f"model {self.text:.80}: {what} {size!r:.40} is not between 1 and {most}")
-        record_shape = name.record_shape(self.features)
+        record_shape = name.sizes if name.inputs in ("images", "sequences") else (self.features,)
         if (size := math.prod(record_shape)) != self.features:
             raise InputError(f"`model`: {self.text}: such {name.inputs} have {size} features, not {self.features}")
         shapes = _shapes_of(name, self.features, self.classes)
         prunable = (key for key, shape in shapes.items() if len(shape) >= 2 and not key.startswith(f"{PROJECTION}."))
         vars(self).update(
-            record_shape=record_shape, tables=name.tables, parameter_shapes=shapes, prunable=tuple(prunable)
+            record_shape=record_shape,
+            tables=name.sizes if name.inputs == "texts" else (),
+            parameter_shapes=shapes,
+            prunable=tuple(prunable),
         )
         if self.parameters > MAX_WEIGHTS:
             raise InputError(f"`model`: {self.text} has {self.parameters:,} weights; take at most {MAX_WEIGHTS:,}")
@@ -155,11 +158,6 @@ def resized(spec: ModelSpec, units: Sequence[int]) -> ModelSpec:
     widths = (*name.widths[: len(name.widths) - len(units)], *units)
     usual = not name.projected and widths == name.kind.usual(name.sizes)
     return replace(spec, text=str(replace(name, explicit=None if usual else widths)))
-
-
-def for_tables(tables: tuple[int, ...]) -> tuple[str, ...]:
-    """Kinds of networks whose inputs are positions in a table, or are quantities."""
-    return tuple(name for name, kind in KINDS.items() if bool(tables) in [inputs == "texts" for inputs in kind.inputs])
 
 
 def network_metavar(inputs: Inputs | None = None) -> str:
@@ -231,7 +229,7 @@ def model_spec(model: str | OwnModel, dataset: Dataset) -> Network:
     check_kind_takes(model, dataset)
     tables = dataset.input_tables
     spec = ModelSpec(resolve(model, dataset.input_shape, tables), dataset.features, dataset.classes)
-    check_tables(spec, dataset, f"`model`: {model}", f"take {' or '.join(for_tables(tables))}")
+    check_tables(spec, dataset, f"`model`: {model}", f"take {network_metavar('texts' if tables else 'vectors')}")
     return spec
 
 

@@ -2,10 +2,7 @@
 
 A unit (a neuron, or a channel of a convolution) all of whose outgoing weights are pruned changes no output, gets no
 gradient, and yet costs noise on its live incoming weights. One without live inputs is a constant, trainable while its bias
-lives: it stays.
-
-A network of a kind is a chain of layers: a unit feeds the inputs of the next layer at its place, one, or as many as a
-channel has pixels where it is flattened.
+lives: it stays. A unit feeds inputs of the next layer at its place: as many as a channel has pixels where it is flattened.
 """
 
 from __future__ import annotations
@@ -33,15 +30,8 @@ class Compact:
 
 @torch.no_grad()
 def compact(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask) -> Compact:
-    """Remove every unit that the mask leaves without use; one of every layer stays, so that there is a network.
-
-    Args:
-        values: weights of the network, by parameter; pruned ones count as zero, whatever they hold.
-
-    Guarantees:
-        Outputs equal the masked network's up to the rounding of shorter sums. So do gradients at the coordinates that
-        remain; those that were removed had gradient zero.
-    """
+    """Remove every unit that the mask leaves without use, but for one of every layer; pruned ``values`` count as zero.
+    Outputs, and gradients at what remains, equal the masked network's up to the rounding of shorter sums."""
     model = build(spec)
     put(model, values)
     mask.apply(model)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
-from dpltm.networks import Network
+from dpltm.networks import Batch, Network
 from dpltm.networks.full_precision import aligned
 from dpltm.networks.skill import Skill, TargetSkill, skill_of, target_skill_of
 from dpltm.networks.state import evaluating, unwritten
@@ -41,8 +41,7 @@ def has_diverged(model: nn.Module, spec: Network) -> bool:
 
 @torch.no_grad()
 def scored_rows(model: nn.Module, like: Tensor) -> int:
-    """Return how many rows every pass has in which private records are scored: 32 to ``CHUNK``, by what a network takes for
-    a record of zeros (nobody's), so that it is public, and a trial can have as many."""
+    """Return how many rows every pass has in which private records are scored: 32 to ``CHUNK``, by a record of zeros."""
     numbers = 0
 
     def count(_module: nn.Module, _inputs: object, output: object) -> None:
@@ -63,20 +62,14 @@ def scored_rows(model: nn.Module, like: Tensor) -> int:
 STEP = 2**20
 """Scores of a record are multiples of one over so many."""
 
-Score = Callable[[Tensor, Tensor], Tensor]
-"""From outputs and labels to one value in [0, 1] a record."""
-
 
 @dataclass(frozen=True)
 class PricedScore:
     """What a metric counts of a record on private records: a value from 0 to 1, so its sum has sensitivity 1.
 
     Balanced accuracy, the sum over k of right_k / (K n_k), is the sum of [right] / (K n s_y) over records, with s the public
-    or paid shares of the classes in place of n_k / n. Times K n min s, a right answer counts min s / s_y, at most 1.
-
-    Attributes:
-        classes: K.
-        shares: of the classes, positive.
+    or paid ``shares`` of the ``classes``, all positive, in place of n_k / n. Times K n min s, a right answer counts
+    min s / s_y, at most 1.
     """
 
     classes: int
@@ -99,12 +92,7 @@ class PricedScore:
 
 @dataclass(frozen=True)
 class PricedError:
-    """The same of targets that are numbers: the error of a record over their range, from 0 to 1, squared for ``rmse``.
-
-    Attributes:
-        kind: ``rmse`` or ``mae``.
-        span: length of the range.
-    """
+    """The same of targets that are numbers: the error over their range, of length ``span``; squared for ``rmse``."""
 
     kind: str
     span: float
@@ -124,41 +112,31 @@ class PricedError:
 class OfValues:
     """A score of labels that are no class numbers: those of a record in a row of ``y``, and no persons in slots."""
 
-    score: Score
+    score: Batch
 
     def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
         return self.score(outputs, labels)
 
 
-Scores = Score | PricedScore | PricedError | None
+Scores = Batch | PricedScore | PricedError | None
 """Of the user's own, one record at a time; of a metric; or None for right answers."""
 
 
 def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = 0, score: Scores = None) -> int:
-    """Number of records whose largest output is at their label; or the whole part of the sum of their scores.
-
-    Guarantees:
-        One record, or person, more changes it by 0 or 1: where a sum grows by at most 1, so does its whole part. Whoever
-        adds whole-numbered noise needs that, since what lies behind the point would stay as it is.
-    """
+    """Number of records whose largest output is at their label; or the whole part of the sum of their scores. A record, or
+    person, more changes it by 0 or 1, as whoever adds whole-numbered noise needs it."""
     return math.floor(total_score(model, x, y, chunk, score))
 
 
 def total_score(
     model: nn.Module, x: Inputs, y: Tensor, chunk: int = 0, score: Scores = None, *, alike: bool = True
 ) -> float:
-    """Sum of the records' scores, by default 1 for each whose largest output is at its label; or of persons' scores, each
-    the mean over the records that count of a person.
+    """Sum of the records' scores, by default 1 for each whose largest output is at its label, ``chunk`` at a time, or as
+    many as :func:`scored_rows` says. Of persons, with labels ``(n, slots)``, and the records of filled slots in ``x``, the
+    sum of the means of theirs.
 
-    Args:
-        chunk: records at a time; 0 for as many as :func:`scored_rows` says.
-        y: labels, ``(n,)``; of persons ``(n, slots)``, where ``x`` has the records in slots that are filled, in order; for
-            ``OfValues`` ``(n, ...)``.
-
-    Guarantees:
-        Where ``alike``, as of :func:`outputs`. A record, or a person with any records, counts for 0 to 1: a score is
-        clamped, NaN is 0, as is what is not one value, and it is rounded to a multiple of 2^-20, as is a person's mean
-        (downwards); these are summed as whole numbers, so the sum is exact whatever the order.
+    A record, or a person, counts for 0 to 1: a score is clamped, NaN is 0, as is what is not one value, and it is rounded to
+    a multiple of 2^-20, as is a person's mean (downwards); the sum is exact whatever the order. ``alike``: see ``outputs``.
     """
     valued = isinstance(score, OfValues)
     parts = list[Tensor]()
@@ -190,13 +168,8 @@ def rows_alike(model: nn.Module, like: Tensor, rows: int) -> int:
 
 
 def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK, *, alike: bool = True) -> Iterator[Tensor]:
-    """Yield what a network gives, ``(rows, K)``, for so many records at a time, in evaluation mode.
-
-    Guarantees:
-        Where ``alike``, as sums that noise is added to need it, the last rows go through the network beside rows of zeros,
-        so many as the others: products of another size may round in another way, and then a record more could change what
-        others count for.
-    """
+    """Yield what a network gives, ``(rows, K)``, for so many records at a time, in evaluation mode; where ``alike``, as sums
+    that noise is added to need it, the last ones beside rows of zeros: another number of rows may round in another way."""
     with torch.no_grad(), evaluating(model), unwritten(model):
         for start in range(0, len(x), chunk):
             rows = x[start : start + chunk]
@@ -214,10 +187,7 @@ def skill(
     metric: str = "accuracy",
     groups: Subgroups | None = None,
 ) -> Skill | None:
-    """Return how good a network is at telling classes, which have names; None if its outputs do not, or are not finite.
-
-    The records are not protected. Other arguments as of :func:`skill_of`.
-    """
+    """Return how good a network is at telling classes of records that are not protected, as :func:`skill_of`."""
     values = torch.cat([chunk.cpu() for chunk in outputs(model, x, alike=False)])
     return skill_of(values.numpy(), y.cpu().numpy(), names, metric, groups)
 
@@ -244,8 +214,7 @@ def check_loss(network: Network) -> None:
     if network.labels is not None and network.loss is None:
         raise InputError(
             f"`loss=` is missing: {network.labels} are no class numbers; give, in Python, a function of outputs and labels"
-            f" to one value a record, such as loss=lambda outputs, y: {_squares(network)}; for select and accuracies also"
-            " `score=`, from 0 to 1"
+            " to one value a record; for select and accuracies also `score=`, from 0 to 1"
         )
 
 
@@ -254,12 +223,8 @@ def check_score(network: Network, taker: str) -> None:
     if network.labels is not None and network.score is None:
         raise InputError(
             f"`score=` is missing: {network.labels} are no class numbers, so {taker} needs, in Python, a function of outputs"
-            f" and labels to one value from 0 to 1 a record, such as score=lambda outputs, y: 1 / (1 + {_squares(network)})"
+            " and labels to one value from 0 to 1 a record"
         )
-
-
-def _squares(network: Network) -> str:
-    return "(outputs - y).square()" + (".flatten(1).mean(1)" if network.labels and network.labels.shape else "")
 
 
 def check_priced(metric: str | None) -> None:
@@ -271,6 +236,6 @@ def check_priced(metric: str | None) -> None:
         )
 
 
-def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None) -> float:
+def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Batch | None = None) -> float:
     """Fraction of records that the network gets right, or their mean score, from 0 to 1: see :func:`total_score`."""
     return total_score(model, x, y, chunk, score, alike=False) / len(x)

@@ -1,8 +1,8 @@
 """Products of float32 numbers taken in float32, whatever the device would round them to for speed, and each time the same.
 
-On recent GPUs PyTorch multiplies float32 numbers of convolutions with 10 bits of mantissa (TF32) unless told otherwise, and
-processors may take bfloat16 in the same way. A gradient would then be off by 1e-3, and by how much may depend on the batch.
-The fastest gradients of a convolution in cuDNN add up in whatever order threads come, so that no two passes agree.
+Recent GPUs multiply float32 numbers of convolutions with 10 bits of mantissa (TF32), and processors may take bfloat16: a
+gradient would be off by 1e-3, and by how much may depend on the batch. cuDNN's fastest gradients of a convolution add up in
+whatever order threads come.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ _ordered: list[Callable[[], None]] = []
 
 @contextlib.contextmanager
 def _while_any(entered: list[Callable[[], None]], turn: Callable[[], Callable[[], None]]) -> Iterator[None]:
-    """A block in which settings of the process are as ``turn`` makes them, which returns what restores those it found. The
-    last block to end restores what the first one found."""
+    """A block with settings as ``turn`` makes them; the last one to end restores what the first one found."""
     with _lock:
         restore = turn()
         entered.append(entered[0] if entered else restore)
@@ -72,14 +71,10 @@ def _while_any(entered: list[Callable[[], None]], turn: Callable[[], Callable[[]
 
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
-    """A block in which no product of float32 numbers, and no sum of narrower ones, is rounded to fewer bits.
-
-    Guarantees:
-        TF32 and bfloat16 are off for float32 operands of matrix products, convolutions and recurrent layers of cuBLAS, cuDNN
-        and oneDNN, and so are reduced-precision reductions of narrow types. cuDNN takes deterministic algorithms, and does
-        not choose among them by timing. Frozen encoders of transformers do not take their fast path, which is another one
-        where every record of a batch is padded at its end. The settings are those of the process, all threads included. A
-        model that sets them itself has its way.
+    """A block in which no product of float32 numbers, and no sum of narrower ones, is rounded to fewer bits, in cuBLAS,
+    cuDNN and oneDNN. cuDNN takes deterministic algorithms, and does not choose among them by timing. Frozen encoders of
+    transformers do not take their fast path, which is another one where every record of a batch is padded at its end. The
+    settings are those of the process, all threads included. A model that sets them itself has its way.
     """
     with _while_any(_precise, _exact):
         yield
@@ -122,8 +117,8 @@ _seeding = threading.RLock()
 
 @contextlib.contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """A block in which the common generators of torch, of the processor and of ``device``, begin at a public seed;
-    afterwards they are as they were. One thread at a time: what another draws there would be taken for one's own."""
+    """A block in which the common generators of torch, of the processor and of ``device``, begin at a public seed, and are
+    restored. One thread at a time: what another draws there would be taken for one's own."""
     devices = [device.index] if device is not None and device.type == "cuda" else []
     with _seeding, torch.random.fork_rng(devices):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed takes milliseconds, and seeds other devices

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dpltm.errors import InputError
@@ -43,12 +43,6 @@ SIZES: Mapping[Inputs, int] = {"vectors": 0, "images": 3, "sequences": 2, "texts
 """Number of sizes in a name for such records: of texts that of the table that values are positions in, of images and
 sequences those of a record."""
 
-_NO_SUCH: Mapping[Inputs, str] = {
-    "images": "images; if they are flattened ones, say their size, as in {}",
-    "sequences": "sequences of vectors; if they are flattened ones, say their size, as in {}",
-    "texts": "texts, whose words are positions in one table; if they are such, say the number of words by `words`",
-}
-
 Shapes = Mapping[str, tuple[int, ...]]
 """Name and shape of every parameter, in order."""
 
@@ -62,7 +56,6 @@ class NetworkKind:
     """A kind of networks that can be chosen by name.
 
     Attributes:
-        name: such as ``mlp``.
         metavar: how help shows its names; empty where another kind's does.
         inputs: what records may be. A network of vectors takes several of them in a row, ``(..., features)``, as well.
         layers: makes them of a name that was read, the features of one flattened record and the number of classes:
@@ -99,34 +92,27 @@ class NetworkKind:
             raise InputError(
                 f"`model`: {text!r:.80}: activations of {self.name} are bounded as they are; leave {TANH} out"
             )
-        if parts or not self._takes_sizes(sizes) or not self._takes_widths(name):
-            forms, examples = (
-                " or ".join(f"{self.name}:{form}" for form in forms) for forms in (self.forms, self.forms.values())
+        if (
+            parts
+            or len(sizes) not in [SIZES[inputs] for inputs in self.inputs]
+            or len(name.widths) - projected not in (*self.counts, len(self.usual(sizes)))
+            or not all(1 <= size <= self.max_size for size in sizes)
+            or not all(1 <= width <= self.max_width for width in name.widths)
+        ):
+            forms = " or ".join(
+                f"{self.name}:{form}, as in {self.name}:{example}," for form, example in self.forms.items()
             )
-            size_limit = f"sizes from 1 to {self.max_size:,} and " if sized else ""
-            limits = f"{size_limit}widths from 1 to {self.max_width:,}"
-            raise InputError(f"`model`: {text!r:.80}: write {forms}, as in {examples}, with {limits}")
+            limits = f"widths up to {self.max_width:,}" + (f" and sizes up to {self.max_size:,}" if sized else "")
+            raise InputError(f"`model`: {text!r:.80}: write {forms} with {limits}")
         return name
 
-    def _takes_sizes(self, sizes: tuple[int, ...]) -> bool:
-        counts = [SIZES[inputs] for inputs in self.inputs]
-        return len(sizes) in counts and all(1 <= size <= self.max_size for size in sizes)
-
-    def _takes_widths(self, name: NetworkName) -> bool:
-        count = len(name.widths) - name.projected
-        counted = count in self.counts or count == len(self.usual(name.sizes))
-        return counted and all(1 <= width <= self.max_width for width in name.widths)
-
     def sizes_of(self, text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the sizes that data decide.
+        """Return the sizes that data decide; InputError for records that the network does not take.
 
         Args:
             text: what the user calls the network.
             shape: of one record as it was stored.
             tables: sizes of the tables that its values are positions in; none where they are quantities.
-
-        Raises:
-            InputError: records of another kind.
         """
         for inputs in self.inputs:
             match inputs:
@@ -140,7 +126,10 @@ class NetworkKind:
                     return tables
         records = f"with tables of {' and '.join(map(str, tables))} positions" if tables else f"of shape {shape}"
         example = f"{text}:{next(iter(self.forms.values())).partition(':')[0]}"
-        raise InputError(f"`model` {text}: records {records} are no {_NO_SUCH[self.inputs[0]].format(example)}")
+        raise InputError(
+            f"`model` {text}: records {records} are no {self.inputs[0]}; if they are flattened ones, say their size, as in"
+            f" {example}; if they are words in one table, their number (`words`)"
+        )
 
 
 @dataclass(frozen=True)
@@ -174,86 +163,46 @@ class NetworkName:
     def widths(self) -> tuple[int, ...]:
         return self.kind.usual(self.sizes) if self.explicit is None else self.explicit
 
-    @property
-    def tables(self) -> tuple[int, ...]:
-        """Sizes of the tables that inputs are positions in; none where they are quantities."""
-        return self.sizes if self.inputs == "texts" else ()
-
-    def record_shape(self, features: int) -> tuple[int, ...]:
-        """Return the shape of one record of so many values; it has other numbers of them where these are too many."""
-        if self.inputs in ("images", "sequences"):
-            return self.sizes
-        return (features,)
-
 
 def _numbers(text: str, separator: str) -> tuple[int, ...]:
     """Numbers of a name; 0 for what is none."""
     return tuple(int(part) if re.fullmatch("[1-9][0-9]{0,7}", part) else 0 for part in text.split(separator))
 
 
-MLP = NetworkKind(
-    "mlp",
-    "Fully connected layers with ReLU between them.",
-    "Frankle and Carbin 2019",
-    "mlp[-tanh]:W,W,...",
-    ("vectors",),
-    Deferred("dpltm.networks.layers:mlp"),
-    {f"[{PROJECTION}OUTPUTS,]WIDTH,WIDTH,...": "300,100"},
-    counts=range(MAX_LAYERS + 1),
-    max_width=MAX_WIDTH,
-)
-CNN = NetworkKind(
-    "cnn",
-    "Two convolutions and two linear layers, as for MNIST in DP papers.",
-    "Bu et al. 2020",
-    "cnn[-tanh]",
-    ("images",),
-    Deferred("dpltm.networks.layers:cnn"),
-    {"HEIGHTxWIDTHxCHANNELS[:FILTERS,FILTERS,UNITS]": "28x28x1:16,32,32"},
-    usual=lambda _: (16, 32, 32),
-    max_size=9_999,
-)
-LATENT = NetworkKind(
-    "latent",
-    "The convolutional networks of LATENT, for grey images and for those of several channels.",
-    "Arachchige et al. 2019",
-    "latent[-tanh]",
-    ("images",),
-    Deferred("dpltm.networks.layers:latent"),
-    {"HEIGHTxWIDTHxCHANNELS[:FILTERS,...,UNITS], three widths or five": "28x28x1:32,64,128"},
-    usual=lambda sizes: (32, 64, 128) if sizes[2] == 1 else (32, 32, 64, 64, 512),
-    counts=(3, 5),
-    max_size=9_999,
-)
-EMBED = NetworkKind(
-    "embed",
-    "A table of word vectors, their average, and two layers.",
-    "Bu et al. 2020",
-    "embed[-pad][-tanh]",
-    ("texts",),
-    Deferred("dpltm.networks.layers:embed"),
-    {"WORDS[:VECTOR,UNITS,...]": "10000:16,16"},
-    usual=lambda _: (16, 16),
-    counts=range(1, MAX_LAYERS + 1),
-)
-EMBED_PAD = replace(EMBED, name="embed-pad", help="The same, with a trained vector for padding.", metavar="")
-LSTM, GRU, RNN = (
-    NetworkKind(
-        name,
-        f"One layer of {units}, whose last state is classified.",
-        source,
-        name,
-        ("sequences", "texts"),
-        Deferred("dpltm.networks.layers:recurrent"),
-        {"STEPSxVALUES[:UNITS]": "128x9:32", "WORDS[:VECTOR,UNITS]": "10000:16,32"},
-        usual=lambda sizes: (32,) if len(sizes) == 2 else (16, 32),
-        bounded=True,
-    )
-    for name, units, source in (
-        ("lstm", "long short-term memory", "Hochreiter and Schmidhuber 1997"),
-        ("gru", "gated recurrent units", "Cho et al. 2014"),
-        ("rnn", "plain recurrent units, with tanh", "Elman 1990"),
-    )
-)
+_MLP = Deferred("dpltm.networks.layers:mlp")
+_CNN = Deferred("dpltm.networks.layers:cnn")
+_LATENT = Deferred("dpltm.networks.layers:latent")
+_EMBED = Deferred("dpltm.networks.layers:embed")
+_RECURRENT = Deferred("dpltm.networks.layers:recurrent")
+_OF_SEQUENCES = {"STEPSxVALUES[:UNITS]": "128x9:32", "WORDS[:VECTOR,UNITS]": "10000:16,32"}
 
-KINDS = Registry[NetworkKind]("model", (MLP, CNN, LATENT, EMBED, EMBED_PAD, LSTM, GRU, RNN))
+
+def _units(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return (32,) if len(sizes) == 2 else (16, 32)
+
+
+KINDS = Registry[NetworkKind]("model", (
+    NetworkKind("mlp", "Fully connected layers with ReLU between them.", "Frankle and Carbin 2019",
+        "mlp[-tanh]:W,W,...", ("vectors",), _MLP, {f"[{PROJECTION}OUTPUTS,]WIDTH,WIDTH,...": "300,100"},
+        counts=range(MAX_LAYERS + 1), max_width=MAX_WIDTH),
+    NetworkKind("cnn", "Two convolutions and two linear layers, as for MNIST in DP papers.", "Bu et al. 2020",
+        "cnn[-tanh]", ("images",), _CNN, {"HEIGHTxWIDTHxCHANNELS[:FILTERS,FILTERS,UNITS]": "28x28x1:16,32,32"},
+        usual=lambda _: (16, 32, 32), max_size=9_999),
+    NetworkKind("latent", "The convolutional networks of LATENT, for grey images and for those of several channels.",
+        "Arachchige et al. 2019", "latent[-tanh]", ("images",), _LATENT,
+        {"HEIGHTxWIDTHxCHANNELS[:FILTERS,...,UNITS], three widths or five": "28x28x1:32,64,128"},
+        usual=lambda sizes: (32, 64, 128) if sizes[2] == 1 else (32, 32, 64, 64, 512), counts=(3, 5), max_size=9_999),
+    NetworkKind("embed", "A table of word vectors, their average, and two layers.", "Bu et al. 2020",
+        "embed[-pad][-tanh]", ("texts",), _EMBED, {"WORDS[:VECTOR,UNITS,...]": "10000:16,16"},
+        usual=lambda _: (16, 16), counts=range(1, MAX_LAYERS + 1)),
+    NetworkKind("embed-pad", "The same, with a trained vector for padding.", "Bu et al. 2020",
+        "", ("texts",), _EMBED, {"WORDS[:VECTOR,UNITS,...]": "10000:16,16"},
+        usual=lambda _: (16, 16), counts=range(1, MAX_LAYERS + 1)),
+    NetworkKind("lstm", "One layer of long short-term memory, whose last state is classified.",
+        "Hochreiter and Schmidhuber 1997",
+        "lstm", ("sequences", "texts"), _RECURRENT, _OF_SEQUENCES, usual=_units, bounded=True),
+    NetworkKind("gru", "One layer of gated recurrent units, whose last state is classified.", "Cho et al. 2014",
+        "gru", ("sequences", "texts"), _RECURRENT, _OF_SEQUENCES, usual=_units, bounded=True),
+    NetworkKind("rnn", "One layer of plain recurrent units, with tanh, whose last state is classified.", "Elman 1990",
+        "rnn", ("sequences", "texts"), _RECURRENT, _OF_SEQUENCES, usual=_units, bounded=True),
+))  # fmt: skip

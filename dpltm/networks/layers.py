@@ -148,8 +148,7 @@ def embed(name: NetworkName, _features: int, classes: int) -> Layers:
 
 
 def recurrent(name: NetworkName, _features: int, classes: int) -> Layers:
-    """One recurrent layer of vectors, such as an image's rows, or of words looked up in a table; its last state is
-    classified."""
+    """One recurrent layer of vectors, such as an image's rows, or of words; its last state is classified."""
     units = name.widths[-1]
     front: Layers
     if name.inputs == "sequences":

@@ -1,6 +1,5 @@
-"""Masks: which coordinates of a network are live. A mask covers *every* parameter, so that its number of live
-coordinates is what gradients, noise and updates see. Only weights (two or more dimensions) are ever pruned; biases
-stay live. Frozen parameters are never pruned, and are not live either: nobody trains them."""
+"""Masks: which coordinates of a network are live. A mask covers *every* parameter, so that its number of live coordinates is
+what gradients, noise and updates see. Frozen parameters are never pruned, and are not live either: nobody trains them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What a user names as a network of their own: a module, its class or a factory, given weights, and patterns of names.
 
-``OwnModel`` is that, not yet for any records; ``dpltm.networks.own_network`` makes it a network for some. Artifacts hold
-where its code came from, as text; never the code.
+``dpltm.networks.own_network`` makes it a network for some records. Artifacts say where its code came from; never the code.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from types import MethodType, ModuleType
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -29,10 +28,21 @@ from dpltm import __version__
 from dpltm.errors import InputError, did_you_mean, first_line
 from dpltm.networks import MAX_NAME_LENGTH, Batch, names_code
 from dpltm.networks.layers import check_layers
-from dpltm.networks.layout import DTYPES, StartProvenance
 from dpltm.networks.state import check_names, persistent_buffers
 from dpltm.privacy.entry import Lineage
 from dpltm.records.files import file_digest, read_weights
+
+Form = Literal["flat", "stored", "image"]
+"""How a record reaches the module: in a row; in the shape in which it is stored; or ``(channels, height, width)``."""
+
+StartProvenance = Literal["data-free", "public", "lineage"]
+"""What starting weights depend on: no records; public ones; those of a lineage."""
+
+RECORDS, MOST_OUTPUTS = 8, 1024
+"""Made-up records that a network is known by, and most outputs of each that are kept."""
+
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+"""Of buffers."""
 
 Code = nn.Module | Callable[[], nn.Module] | str
 """A module, its class or another factory without arguments, or the name of a kind."""
@@ -43,10 +53,8 @@ class OwnModel:
     """A network of the user's own, not yet for any records.
 
     Attributes:
-        code: an instance, whose weights are theta0; a class or factory without arguments, called under a seed; or the
-            name of a kind.
-        text: where it came from, as artifacts say it.
-        source_sha256: of the file of its code, if it is known.
+        code: an instance, whose weights are theta0; a class or factory, called under a seed; or the name of a kind.
+        text, source_sha256: where it came from, as artifacts say it, and of the file of its code, if that is known.
         start: weights to start from, by name; or a safetensors file.
         start_provenance: what an instance's weights, or those of ``start``, depend on: ``data-free`` or ``public``.
         start_lineage: the same, where they depend on private records: ``run.lineage``.
@@ -94,8 +102,8 @@ class OwnModel:
         return {name: value.detach().to("cpu", other.dtype, copy=True) for name, value, other in both}
 
     def provenance(self, module: nn.Module, again: Callable[[], nn.Module], has_start: bool) -> StartProvenance:
-        """Return what the starting weights depend on; InputError where nobody said so and they are no random draw. ``again``
-        makes the module under another seed; with ``has_start``, weights take the place of the module's."""
+        """Return what the starting weights depend on; InputError where nobody said so and they are no random draw, as the
+        module made ``again`` under another seed shows."""
         declared = self.start_provenance
         handed_in = has_start or isinstance(self.code, nn.Module)
         if declared not in (None, "data-free", "public") or (declared and self.start_lineage is not None):
@@ -192,29 +200,20 @@ def _matching(patterns: Iterable[str], names: Iterable[str], option: str, what: 
     return set().union(*matches.values())
 
 
-ALIKE_BY_CHANCE = 2.0**-20
-"""Share of float32 numbers that may be equal in two draws: sixteen times as many as of uniform ones are."""
-
-FOLLOWS = 0.5
-"""Correlation of two draws from which on they share what is no draw: weights that were trained, and a little noise."""
-
-BY_CHANCE = 6.0
-"""Standard deviations that Fisher's z of a correlation stays within by chance (one weight in 10^5 of four numbers)."""
-
-
 def _is_fixed(value: Tensor, other: Tensor) -> bool:
-    """Tell whether a good part of some weights is the same under two seeds."""
+    """Whether a good part of some weights is the same under two seeds, perhaps with a little noise."""
     if bool((value == value.flatten()[0]).all()):
         return False
     alike = (value == other) & (value != 0) & (value != 1)
-    if int(alike.sum()) > 4 + ALIKE_BY_CHANCE * value.numel():
+    if int(alike.sum()) > 4 + 2.0**-20 * value.numel():  # sixteen times as many as of uniform draws are
         return True
     if value.numel() < 4:  # of so few, correlation is by chance
         return bool(alike.all())
     pair = torch.stack([value.double().flatten(), other.double().flatten()])
     pair -= pair.mean(1, keepdim=True)
     follows = (pair[0] @ pair[1] / (pair[0].norm() * pair[1].norm()).clamp_min(1e-300)).clamp(-1, 1)
-    return bool(follows > FOLLOWS and follows.atanh() * math.sqrt(value.numel() - 3) > BY_CHANCE)
+    # six standard deviations of Fisher's z (by chance one weight in 10^5 of four numbers)
+    return bool(follows > 0.5 and follows.atanh() * math.sqrt(value.numel() - 3) > 6.0)
 
 
 def check_module(module: nn.Module, text: str) -> None:
@@ -231,9 +230,17 @@ def check_module(module: nn.Module, text: str) -> None:
             raise InputError(f"{where}: {name} is of {value.dtype}; parameters must be torch.float32 (module.float())")
         if not bool(value.isfinite().all()):
             raise InputError(f"{where}: {name} holds a weight that is not finite")
-    for name, buffer in persistent_buffers(module).items():
-        if str(buffer.dtype).removeprefix("torch.") not in DTYPES:
-            raise InputError(f"{where}: buffer {name} is of {buffer.dtype}; take one of {', '.join(DTYPES)}")
+    for name, (_, dtype) in buffers_of(module).items():
+        if dtype not in DTYPES:
+            raise InputError(f"{where}: buffer {name} is of torch.{dtype}; take one of {', '.join(DTYPES)}")
+
+
+def buffers_of(module: nn.Module) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return shape and dtype of every persistent buffer, by name."""
+    return {
+        name: (tuple(value.shape), str(value.dtype).removeprefix("torch."))
+        for name, value in persistent_buffers(module).items()
+    }
 
 
 def class_of(module: nn.Module) -> type[nn.Module]:

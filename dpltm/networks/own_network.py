@@ -4,31 +4,44 @@ A built network is a copy of the module whose ``forward`` takes what all network
 records are put into their shape, images as ``(channels, height, width)``, words as whole numbers, and ``.logits`` is taken
 of what comes out. It is done in a subclass made for it, so all parameter names stay what they are.
 
-Artifacts hold its :class:`Layout`. Whoever loads one names the code again (``with_code``), and it is compared.
+Artifacts state what it is (``to_json``). Whoever loads one names the code again (``with_code``), and it is compared.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import math
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import CodeError, InputError, first_line
-from dpltm.networks import KINDS, Batch, ModelSpec, Network, check_kind_takes, kind_name, resolve
+from dpltm.errors import ArtifactError, CodeError, InputError, first_line
+from dpltm.networks import KINDS, MAX_WEIGHTS, Batch, ModelSpec, Network, check_kind_takes, kind_name, resolve
 from dpltm.networks.evaluation import OfValues, check_loss, scored_rows
 from dpltm.networks.full_precision import seeded
-from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Holder, Layout, StartProvenance, buffers_of
 from dpltm.networks.masks import Mask
-from dpltm.networks.own import OwnModel, check_module, class_of, copied, loaded_code, own_model, versions
-from dpltm.networks.state import evaluating, put, states_of, weights_of
+from dpltm.networks.own import (
+    MOST_OUTPUTS,
+    RECORDS,
+    Form,
+    OwnModel,
+    StartProvenance,
+    buffers_of,
+    check_module,
+    class_of,
+    copied,
+    loaded_code,
+    own_model,
+    versions,
+)
+from dpltm.networks.state import OF_PYTORCH, content_id, evaluating, put, states_of, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records import made_up as trials
@@ -46,27 +59,112 @@ ROWS = 32
 """Records that every network is tried with as it is made; before private ones are scored, as many as then are."""
 
 
+MAX_TENSORS = 100_000
+"""Most parameters and buffers."""
+
+
 @dataclass(frozen=True, eq=False)
-class OwnNetwork(Layout):
-    """A network of the user's own for some records: a :class:`dpltm.networks.Network`.
+class OwnNetwork(Network):
+    """A network of the user's own for some records.
 
     Attributes:
+        form: how a record reaches the module.
+        buffers: shapes and dtypes of those of the module, in order.
+        frozen: names of the parameters that are not trained.
+        outputs: on the made-up records, ``(8, k)`` float32, at the weights that its artifact holds.
+        source_sha256: of the file of the code, as it was.
         start: weights in the place of the code's, by name.
         own: the code; None where it is not at hand.
-        edited: whether its file is another one than that of ``source_sha256``.
     """
 
+    form: Form = "stored"
+    buffers: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    frozen: tuple[str, ...] = ()
+    outputs: Tensor | None = None
+    start_provenance: StartProvenance = "data-free"
+    source_sha256: str | None = None
     start: Mapping[str, Tensor] | None = None
     own: OwnModel | None = None
-    edited: bool = False
+
+    @property
+    def edited(self) -> bool:
+        """Whether the file of its code is another one than it was."""
+        return self.own is not None and self.own.source_sha256 != self.source_sha256
 
     @cached_property
     def identity(self) -> str:
-        """Digest of its layout and outputs; and of its code as it is now, where that was edited: training may differ."""
-        by_layout = super().identity
+        """Digest of what artifacts state of it; and of its code as it is now, where that was edited."""
+        digest = hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
         if self.own is None or not self.edited:
-            return by_layout
-        return hashlib.sha256(f"{by_layout} {self.own.source_sha256}".encode()).hexdigest()
+            return digest
+        return hashlib.sha256(f"{digest} {self.own.source_sha256}".encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what artifacts state of it, beside text, features and classes: no code, and no weights."""
+        assert self.outputs is not None
+        return {
+            "source_sha256": self.source_sha256,
+            "record": list(self.record_shape),
+            "tables": list(self.tables),
+            **({} if self.labels is None else {"labels": [self.labels.dtype, list(self.labels.shape)]}),
+            "form": self.form,
+            **({"parts": [[*astuple(part), False] for part in self.parts]} if self.parts else {}),
+            "parameters": [[name, list(shape)] for name, shape in self.parameter_shapes.items()],
+            "buffers": [[name, list(shape), dtype] for name, (shape, dtype) in self.buffers.items()],
+            "frozen": list(self.frozen),
+            "prunable": list(self.prunable),
+            "start_provenance": self.start_provenance,
+            "outputs": [list(self.outputs.shape), content_id({"outputs": self.outputs.numpy()})],
+        }
+
+    @classmethod
+    def from_json(cls, where: str, document: Mapping[str, Any], body: Any) -> OwnNetwork:
+        """Return the network, without code and outputs, that ``body``, and a ``document`` called ``where``, state."""
+        from dpltm.networks.layout import read
+
+        try:
+            network = cls(**read(document, body))
+            network.check("the network")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            why = str(error) if isinstance(error, InputError) else "not the layout of a network"
+            raise ArtifactError(f"{where}: own: {why}") from None
+        return network
+
+    def with_outputs(self, where: str, body: Mapping[str, Any], outputs: Tensor) -> OwnNetwork:
+        """Return the same with the outputs that lie beside ``body``; ArtifactError if they are others."""
+        if body["outputs"][1] != content_id({"outputs": outputs.numpy()}):
+            raise ArtifactError(f"{where}: the outputs on made-up records are not the network's; damaged or changed")
+        return replace(self, outputs=outputs)
+
+    def check(self, where: str) -> None:
+        """Raise InputError for what no module has, or that is too large."""
+        shapes, names = self.parameter_shapes, [part.name for part in self.parts]
+        weights = self.parameters + sum(math.prod(shape) for shape, _ in self.buffers.values())
+        tensors = len(shapes) + len(self.buffers)
+        if weights > MAX_WEIGHTS or tensors > MAX_TENSORS:
+            raise InputError(
+                f"{where} has {weights:,} weights in {tensors:,} tensors; {MAX_WEIGHTS:,} in {MAX_TENSORS:,} are taken"
+            )
+        trained = shapes.keys() - {*self.frozen}
+        consistent = (
+            self.text.isprintable()
+            and (self.classes == 0) == (self.labels is not None)
+            and math.prod(self.record_shape) == self.features
+            and (not self.parts or sum(part.size for part in self.parts) == self.features)
+            and len({*names}) == len(names)
+            and all(map(str.isidentifier, names))
+            and not shapes.keys() & self.buffers.keys()
+            and bool(trained)
+            and {*self.frozen} <= shapes.keys()
+            and {*self.prunable} <= trained
+            and all(len(shapes[name]) >= 2 for name in self.prunable)
+        )
+        with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError):
+            if consistent and list(dict(Holder(self, "meta").named_parameters())) == list(shapes):
+                return
+        raise InputError(
+            f"{where} has facts that contradict each other, or parameters whose names, or order, no module has"
+        )
 
     @cached_property
     def source(self) -> dict[str, str]:
@@ -103,7 +201,10 @@ class OwnNetwork(Layout):
 
     def check_code(self, label: str) -> None:
         if self.own is None:
-            raise self.no_code(label)
+            raise InputError(
+                f"{label}: the code of its network, {self.text!a:.100}, is not at hand; name its model, as FILE.py:NAME or"
+                " in dpltm.tickets.load(path, model=MyNet)"
+            )
 
     def build(self, seed: int | None) -> nn.Module:
         """Build the network; see :func:`dpltm.networks.build`. Without code, a module that only holds weights."""
@@ -136,8 +237,7 @@ class OwnNetwork(Layout):
         return copied(module, self.text)  # or a factory could hand out one and the same
 
     def made_up(self, records: int = RECORDS) -> Tensor:
-        """Return made-up records, ``(records, features)``: fractions of multiples of the golden ratio, or
-        positions."""
+        """Return made-up records, ``(records, features)``: fractions, or positions."""
         parts = trials.fractions(records, self.features)
         if self.tables:
             sizes = torch.tensor(self.tables, dtype=torch.float64).repeat(self.features)[: self.features]
@@ -162,19 +262,22 @@ class OwnNetwork(Layout):
         raise max(reversed(failures), key=lambda error: not isinstance(error, CodeError))  # rather where the code ran
 
     def with_code(self, model: OwnModel, values: Mapping[str, Tensor]) -> OwnNetwork:
-        """Return the same network with its code at hand; ``values`` are the weights that ``outputs`` are of.
-
-        InputError for another network: other names, shapes or buffers, or other outputs for the same weights; and for
-        settings that the network has already.
-        """
+        """Return the same network with its code at hand; ``values`` are the weights that ``outputs`` are of. InputError for
+        other names, shapes, buffers or outputs, and for settings that the network has already."""
         for name in ("start", "freeze", "prunable", "start_provenance", "start_lineage"):
             if getattr(model, name) not in (None, (), ""):
                 raise InputError(f"`{name}`: the network that was made says so itself; leave it out")
-        network = replace(self, own=model, start=None, edited=self.source_sha256 != model.source_sha256)
+        network = replace(self, own=model, start=None)
         module = network.new_module(0)
         check_module(module, model.text)
-        _check_same(_shapes_of(module), self.parameter_shapes, model.text, "parameter")
-        _check_same(buffers_of(module), self.buffers, model.text, "buffer")
+        mine, stored = {**_shapes_of(module), **buffers_of(module)}, {**self.parameter_shapes, **self.buffers}
+        if [*mine.items()] != [*stored.items()]:
+            wrong = next((name for name in (*stored, *mine) if mine.get(name) != stored.get(name)), "")
+            changed = f"{wrong} is {mine.get(wrong, 'gone')}, and was {stored.get(wrong, 'not there')}"
+            raise InputError(
+                f"`model`: {model.text} is another network than the one that this was made with:"
+                f" {changed if wrong else 'its parameters, or buffers, are in another order'}"
+            )
         built = network.build(0)
         put(built, values)
         outputs, kept = _passed(network, built), self.outputs
@@ -188,9 +291,40 @@ class OwnNetwork(Layout):
         return network
 
 
+class Holder(nn.Module):
+    """Parameters and buffers of a network whose code is not at hand, zeros by their names."""
+
+    network: OwnNetwork
+
+    def __init__(self, network: OwnNetwork, device: str = "cpu") -> None:
+        super().__init__()
+        for name, shape in network.parameter_shapes.items():
+            value = nn.Parameter(torch.zeros(shape, device=device), requires_grad=name not in network.frozen)
+            module, last = self._place(name)
+            module.register_parameter(last, value)
+        for name, (shape, dtype) in network.buffers.items():
+            module, last = self._place(name)
+            module.register_buffer(last, torch.zeros(shape, dtype=getattr(torch, dtype), device=device))
+        vars(self)["network"] = network  # whatever a layer is called
+
+    def _place(self, name: str) -> tuple[nn.Module, str]:
+        module: nn.Module = self
+        *places, last = name.split(".")
+        for part in places:
+            if not part or part in OF_PYTORCH:
+                raise KeyError(part)
+            if part not in module._modules:
+                setattr(module, part, nn.Module())  # ``add_module`` refuses names of methods, such as half
+            module = cast(nn.Module, module._modules[part])
+        return module, last
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.network.check_code("this network")
+        return x
+
+
 def for_records(model: OwnModel, dataset: Dataset) -> OwnNetwork:
-    """Return a network of the user's own for these records, tried out on made-up ones: whatever cannot be trained record by
-    record, does not fit, or was not declared is refused."""
+    """Return a network of the user's own for these records, tried out on made-up ones; InputError for what cannot be."""
     text, features = model.text, dataset.features
     if isinstance(model.code, str):
         check_kind_takes(text, dataset)
@@ -232,14 +366,6 @@ def _laid_out(draft: OwnNetwork, module: nn.Module) -> OwnNetwork:
 
 def _shapes_of(module: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in module.named_parameters()}
-
-
-def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, what: str) -> None:
-    if list(mine.items()) != list(stored.items()):
-        wrong = next((name for name in (*stored, *mine) if mine.get(name) != stored.get(name)), None)
-        here, wanted = mine.get(str(wrong), "not there"), stored.get(str(wrong), "not there")
-        difference = f"{what} {wrong} is {here}, and was {wanted}" if wrong else f"its {what}s are in another order"
-        raise InputError(f"`model`: {text} is another network than the one that this was made with: {difference}")
 
 
 def _passed(network: OwnNetwork, model: nn.Module) -> Tensor:
@@ -336,8 +462,7 @@ def _check_functions(network: OwnNetwork, outputs: Tensor) -> None:
 
 
 def _varies(score: Batch, outputs: Tensor, labels: Tensor) -> bool:
-    """Tell whether a score of one record, also of outputs that are all equal, depends on what was scored before, or
-    draws from a common generator, at each of several tries: another thread may."""
+    """Whether a score of one record depends on what was scored before, or draws from a common generator at every try."""
     rows = [*zip(outputs.split(1), labels.split(1), strict=True)]
     rows += [(torch.zeros_like(output), label) for output, label in rows]
     scores, drawn = list[list[bytes]](), list[bool]()
@@ -393,10 +518,8 @@ def network_notes(network: Network) -> tuple[str, ...]:
 
 
 def check_labels(network: Network, dataset: Dataset) -> None:
-    """Refuse private labels that the loss, or the score, of a network does not take: no class numbers, nobody checked them.
-
-    What such a function says when it fails may tell of a label, so it is not passed on.
-    """
+    """Refuse private labels that the loss, or the score, of a network does not take; what such a function says when it fails
+    may tell of a label, so it is not passed on."""
     if not isinstance(network, OwnNetwork) or network.labels is None or network.own is None:
         return
     outputs = _run(network, network.build(0), network.made_up()[:1])
@@ -420,10 +543,7 @@ def check_labels(network: Network, dataset: Dataset) -> None:
 
 
 def as_trained(network: Network, model: nn.Module) -> OwnNetwork | None:
-    """Return a network of the user's own, known by its outputs after training; numbers that are not finite count as 0.
-
-    None for a kind by name.
-    """
+    """Return a network of the user's own, known by its outputs after training, not finite ones as 0; None for a kind."""
     if not isinstance(network, OwnNetwork):
         return None
     outputs = _run(network, model, network.made_up()).nan_to_num(0.0, 0.0, 0.0)
@@ -449,10 +569,7 @@ def network_trained(
     lineage: Lineage = NO_LINEAGE,
 ) -> tuple[OwnNetwork, nn.Module]:
     """Return the network of an instance that was trained elsewhere, for records of a ``shape`` as they are stored, and its
-    copy. ``prunable`` are names of the weights that might have been pruned, None for all; others as of ``Network``.
-
-    InputError for a module that artifacts cannot hold, or whose outputs are no classes.
-    """
+    copy. ``prunable`` are names of the weights that might have been pruned, None for all; others as of ``Network``."""
     classes = 1 if labels is None else 0
     digest = model.source_sha256
     draft = OwnNetwork(model.text, math.prod(shape), classes, shape, tables, labels, source_sha256=digest, own=model)
@@ -534,8 +651,7 @@ def _adapted(module: nn.Module, network: OwnNetwork) -> nn.Module:
 
 
 def computed(module: nn.Module, x: Tensor, text: str, shaped: Tensor | Mapping[str, Tensor] | None = None) -> Tensor:
-    """Return what a module gives for records, ``shaped`` as they reach its code; CodeError where that fails, InputError for
-    no tensor."""
+    """Return what a module gives for records, ``shaped`` as they reach its code; CodeError where that fails."""
     try:
         return _logits(module(x), text)
     except InputError:
@@ -565,8 +681,7 @@ def with_kind(network: Network, values: Mapping[str, Tensor]) -> Network:
 
 
 def network_of(where: str, document: Mapping[str, Any]) -> Network:
-    """Return the network that a document of an artifact states, by ``model``, ``features``, ``classes`` and ``own``;
-    InputError for no such kind, ArtifactError for no layout."""
+    """Return the network that a document of an artifact states, by ``model``, ``features``, ``classes`` and ``own``."""
     if document.get("own") is None:
         return ModelSpec(document["model"], document["features"], document["classes"])
     return OwnNetwork.from_json(where, document, document["own"])

@@ -59,8 +59,7 @@ class ChanceRatio(Estimate):
 
 @dataclass(frozen=True)
 class ClassSkill:
-    """One class: ``recall`` is the share of its records that the network takes for it, and ``precision`` the share of what
-    it takes for the class that is; None of nothing."""
+    """One class, and the recall and precision of the network for it; None of nothing."""
 
     name: str
     records: int
@@ -115,15 +114,15 @@ class Skill:
 
     Attributes:
         accuracy: share that it gets right; the interval is Wilson's (1927).
-        majority, majority_accuracy: most frequent class *of these records*, and the accuracy of always saying it.
+        majority: most frequent class *of these records*.
         difference: accuracy less that, on the same records; the interval is that of Agresti and Min (2005) for pairs.
-        balanced_accuracy: mean of the recall over classes that have records; the interval is normal.
+        balanced_accuracy: mean recall of the classes that have records; the interval is normal.
         auc: area under the ROC curve, one class against the rest, in the mean over classes that have records; None of one
             class. The interval is DeLong's (1988); where that has no width, or few records, Wilson's over those outside the
             most frequent class: the variance is at most A (1 - A) / min(m, n) (Birnbaum and Klose 1957).
         calibration_error: mean distance of chance and share, weighted by the records of a bin (expected calibration error).
         bins: of two classes by the chance of the second; of more by the chance of the one that the network says.
-        points: of two classes that both have records, the highest thresholds that find ``RECALLS`` of the second.
+        points: of two classes that have records, the highest thresholds that find ``RECALLS`` of the second.
         confusion: records by class (rows) and by what the network says; None for more than ``MOST_SHOWN`` classes.
         chance_over_share: of two classes that of the second, None without its records; of more the one farthest from 1.
             None, as the next two, in answers of versions before 0.3.
@@ -192,15 +191,8 @@ def skill_of(
     metric: str = "accuracy",
     groups: Subgroups | None = None,
 ) -> Skill | None:
-    """Return how good a network is; None where its outputs are not finite, or do not tell classes.
-
-    Args:
-        outputs: ``(n, K)`` with K at least 2, before the softmax; ``n`` at least 1.
-        labels: ``(n,)``, in ``0..K-1``.
-        names: of the classes; by default their numbers.
-        metric: by which it is judged.
-        groups: of the records, to be judged as well.
-    """
+    """Return how good a network is by its ``outputs (n, K)`` before the softmax, for ``labels (n,)`` of classes with
+    ``names``; None where they are not finite, or do not tell classes. ``groups`` of the records are judged as well."""
     tells = outputs.ndim == 2 and outputs.shape[1] >= 2 and labels.ndim == 1 and labels.max() < outputs.shape[1]
     if not tells or not np.isfinite(outputs).all():
         return None

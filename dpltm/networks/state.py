@@ -1,5 +1,4 @@
-"""Weights of a network as values by name: its parameters and persistent buffers, tied ones once; and what else its modules
-hold, in which they could keep something of the records."""
+"""Weights of a network as values by name, tied ones once; and what else its modules could keep something of records in."""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ def attributes_of(holder: object) -> dict[str, Any]:
 
 
 def state_of(holder: object) -> dict[str, object]:
-    """State in which it could keep something of the records: content of tensors and arrays, weights among them, numbers,
-    texts, and what collections, data classes and namespaces hold of those."""
+    """State in which it could keep something of the records: tensors, weights among them, arrays, numbers, collections."""
     tensors = {**holder._buffers, **holder._parameters} if isinstance(holder, nn.Module) else {}
     return {name: _content(value, {}) for name, value in (*attributes_of(holder).items(), *tensors.items())}
 

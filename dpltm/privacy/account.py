@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 # the accountant takes libraries that entering an entry does not
 _EPSILON, _PROFILE = Deferred("dpltm.privacy.accountant:epsilon"), Deferred("dpltm.privacy.accountant:profile")
 _FILTER = Deferred("dpltm.privacy.accountant:filter_epsilon")
-
 MAX_PIECES = 256  # combinations of parts that are priced singly; beyond, cuts are whole, which never costs less
 QUICK_FIRST = "rdp", "pld"  # accountants that budgets ask: what one admits is admitted; either may be the tighter
 
@@ -220,11 +219,8 @@ def as_replace_one(mechanism: Mechanism) -> Mechanism:
 
 def _in_order(entry: Entry, piece: tuple[Entry, ...]) -> Iterator[Mechanism]:
     """Mechanisms of an entry; a draw that came before everything else in its piece composes better."""
-    if not entry.of(Selection):
-        yield from entry.mechanisms
-        return
-    later = all(other is entry or (other.home == entry.home and other.sequence > entry.sequence) for other in piece)
-    first = later and len(entry.mechanisms) == 1
+    later = (other is entry or (other.home == entry.home and other.sequence > entry.sequence) for other in piece)
+    first = len(entry.mechanisms) == 1 and all(later)
     for mechanism in entry.mechanisms:
         yield replace(mechanism, adaptive=not first) if isinstance(mechanism, Selection) else mechanism
 
@@ -269,7 +265,6 @@ class Planned:
 
 
 NOTHING = Planned()  # nothing was released before
-
 _DECLARED = {"public": "public", "excluded": "apart from the people that are protected (a test split)"}  # not private
 
 

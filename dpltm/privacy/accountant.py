@@ -23,7 +23,6 @@ from dpltm.privacy.private_search import SearchLoss
 from dpltm.privacy.random_allocation import LEAST_NOISE, AllocationLoss
 
 MIN_NOISE = 1e-3  # below this noise multiplier one step costs an epsilon of half a million; it is reported as infinite
-
 MAX_NOISE, MIN_RATE, MIN_PURE = 1e6, 1e-12, 1e-9  # what is beyond these counts as these: a little more than it costs
 MAX_PURE = 500.0  # beyond this a pure epsilon is added as it is, since e^epsilon would soon leave float64
 

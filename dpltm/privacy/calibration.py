@@ -207,10 +207,8 @@ POINTS = 10  # steps at which the schedule is exact; in between, the next one is
 class Odometer:
     """Epsilon that a training has spent so far, together with what counts ``before``.
 
-    Guarantees:
-        Each reading is an upper bound on the true epsilon of the steps taken, and readings never fall: between two points of
-        the schedule the later one holds. The last is the certified figure, which holds for fewer steps too, and is all that
-        is known of those of an allocation.
+    Each reading is an upper bound on the true epsilon of the steps taken, and readings never fall: between two points of the
+    schedule the later one holds. The last is the certified figure, which holds for fewer steps, any of an allocation.
     """
 
     def __init__(self, before: Planned, plan: NoisySgd, delta: float, accountant: str = "pld") -> None:

@@ -44,20 +44,17 @@ def percent_up(share: float) -> str:
 
 def describe(entry: Entry) -> str:
     """Return an entry in one sentence without its records and day."""
-    match entry.kind:
-        case "public":
-            return f"declared public: {entry.words}"
-        case "excluded":
-            return f"declared not to be of the population, so nothing is promised for them: {entry.words}"
-        case "drawn":
-            return f"handed out to be drawn, for nothing more: {entry.words}"
-        case "apart":
-            return f"{entry.population} is declared to have nobody in common with this population"
-        case "budget":
-            (limit,) = entry.of(kinds.Guarantee)
-            return f"a budget: epsilon {limit.epsilon:g} at delta {limit.delta:g} for everything together"
     noise = "; ".join(describe_mechanism(mechanism, entry.unit) for mechanism in entry.mechanisms)
-    return f"{entry.words}: {noise}"
+    return _DESCRIBED.get(entry.kind, "{0.words}: {1}").format(entry, noise)
+
+
+_DESCRIBED = {
+    "public": "declared public: {0.words}",
+    "excluded": "declared not to be of the population, so nothing is promised for them: {0.words}",
+    "drawn": "handed out to be drawn, for nothing more: {0.words}",
+    "apart": "{0.population} is declared to have nobody in common with this population",
+    "budget": "a budget: epsilon {0.mechanisms[0].epsilon:g} at delta {0.mechanisms[0].delta:g} for everything together",
+}
 
 
 def describe_mechanism(mechanism: kinds.Mechanism, unit: str = "record") -> str:
@@ -78,12 +75,9 @@ def describe_mechanism(mechanism: kinds.Mechanism, unit: str = "record") -> str:
                 f" of {mechanism.noise_multiplier:.4g} times the sensitivity {mechanism.sensitivity:.4g}{over}{fast}"
                 + ("" if claim is None else f" ({mechanism.claimed_by} claims the sensitivity {claim:.4g})")
             )
-        case kinds.Selection():
-            draw_text = f"drawn by {mechanism.draw}, eps1 {mechanism.eps1:g}"
-            if math.isinf(mechanism.certified_epsilon):
-                return f"{draw_text}, for which nothing is proven"
-            more = mechanism.certified_epsilon > mechanism.eps1
-            return f"{draw_text}, certified as {figure(mechanism.certified_epsilon)}" if more else draw_text
+        case kinds.Selection(eps1=eps1, certified_epsilon=proven):
+            certified = ", for which nothing is proven" if math.isinf(proven) else f", certified as {figure(proven)}"
+            return f"drawn by {mechanism.draw}, eps1 {eps1:g}{certified if proven > eps1 else ''}"
         case kinds.PrivateSearch():
             return (
                 f"the best of a secret number of trainings, {kinds.mean_tries(mechanism.gamma):.3g} in the mean, each at one"

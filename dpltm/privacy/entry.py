@@ -26,9 +26,7 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy import mechanisms as kinds
 
 M = TypeVar("M")
-
 Id = str  # 64 hexadecimal digits
-
 RECORD = "record"  # the unit that most ledgers protect; any other noun, such as ``patient``, has several records
 HASHES = 10**9  # public hashes of records and persons go from 0 to this
 END = 2**63 - 1  # end of a range of places that goes to the end of the file
@@ -238,13 +236,10 @@ def release_id(key: bytes) -> Id:
 
 @dataclass(frozen=True)
 class Secret:
-    """The key of a release that was paid for, with its ``entry`` on record: everything random follows from these bits.
+    """The key of a release that was paid for, with its ``entry`` on record: everything random follows from its 256 bits.
 
-    ``key`` has 256 bits; whoever has them can take the noise away. It is None where work goes on from the states of its
-    sources, which tell nothing of what was drawn before.
-
-    Guarantees:
-        The entry is that of the key, and some ledger holds it. A secret stays in its process.
+    Whoever has them can take the noise away. ``key`` is None where work goes on from the states of its sources, which tell
+    nothing of what was drawn before. The entry is that of the key, and some ledger holds it. A secret stays in its process.
     """
 
     entry: Entry

@@ -104,14 +104,13 @@ class Book:
 
     def lacking(self, drafts: Iterable[Entry]) -> list[Entry]:
         """Return releases among drafts, and declarations that it lacks; InputError if a release stands against it."""
-        lacking = list[Entry]()
-        account = self.account()
+        lacking, account = list[Entry](), self.account()
         for draft in drafts:
-            if draft.paid:
-                lacking.append(draft)
-            elif self.entry_of(draft) is None and not any(_alike(draft, other) for other in lacking):
+            if not draft.paid and any(_alike(draft, entry) for entry in (*self.entries, *lacking)):
+                continue
+            if not draft.paid:
                 check_declared(account, draft.part, draft.kind)
-                lacking.append(draft)
+            lacking.append(draft)
         return lacking
 
     def public(self, drafts: Iterable[Entry]) -> Lineage:

@@ -32,7 +32,6 @@ Bits = Literal["secure", "fast"]
 """Bits that noise is made of: of a cryptographic generator, or of one that is statistically sound only."""
 
 MAX_SETTINGS, MIN_GAMMA = 10**4, 1e-9  # of a search; the least gamma is 50 million tries in the mean
-
 Ranges = Mapping[str, tuple[float, float]]
 MAX_FLOAT = sys.float_info.max
 POSITIVE = math.ulp(0.0), MAX_FLOAT  # finite numbers above 0
@@ -52,8 +51,8 @@ class Mechanism:
 
     relations: ClassVar[tuple[str, ...]] = get_args(Adjacency)
     ranges: ClassVar[Ranges] = {}
-    """Least and largest value of parameters, None apart; of whole numbers both are ints. Beyond is more than accountants
-    compose, and an accident."""
+    """Least and largest value of parameters; of whole numbers both are ints. What is beyond is an accident, and more than
+    accountants compose."""
 
     def __init_subclass__(cls) -> None:
         # the case of a base would price what derives from it: only trainings have cases by exact type
@@ -66,7 +65,10 @@ class Mechanism:
                 raise InputError(f"Expected {name}={getattr(self, name)!r:.40} to be {' or '.join(choices)}")
         for name, (low, high) in self.ranges.items():
             value, whole = getattr(self, name), type(low) is int
-            if value is not None and not (low <= value <= high and (type(value) is int or not whole)):
+            in_range = value is getattr(type(self), name, self) or (  # a default may be None
+                (type(value) is int or not whole) and low <= value <= high
+            )
+            if not in_range:
                 number = "a whole number" if whole else "a number"
                 raise InputError(f"Expected {name}={value!r:.40} to be {number} from {low:.3g} to {high:.3g}")
 
@@ -114,12 +116,10 @@ class NoisySgd(Mechanism):
 class BandedSgd(NoisySgd):
     """The same with noise that is correlated over steps (BandMF; ``randomness.banded_noise`` has the proof of its price).
 
+    ``strategy`` holds the coefficients of the strategy matrix from its diagonal down, one for each part; the first is 1.
     ``sampling_rate`` is that of a record whose part has its turn; ``sensitivity`` is what one participation changes in all
     the steps that it shows in: the filter's bound times the norm of ``strategy``. The noise is that of a step before the
     answers to earlier ones are taken off.
-
-    Attributes:
-        strategy: coefficients of the strategy matrix from its diagonal down, one for each part; the first is 1.
     """
 
     strategy: tuple[float, ...] = (1.0,)
@@ -256,12 +256,10 @@ class Zcdp(Mechanism):
 
 @dataclass(frozen=True)
 class PrivateSearch(Mechanism):
-    """The best of a secret number of tries: each trains at one of several settings and is scored by a noisy count.
+    """The best of a secret number of tries, each at one of ``trainings``, equally likely, and scored by a count with noise
+    of deviation ``score_noise``, of which a neighbour changes at most 1; of old ledgers.
 
-    Attributes:
-        trainings: of a try at each setting; every try draws one of them, all equally likely.
-        score_noise: standard deviation of the Gaussian noise on the count, of which a neighbour changes at most 1.
-        gamma: of the logarithmic distribution of the number of tries (``private_search``), in (0, 1).
+    ``gamma`` is that of the logarithmic distribution of the number of tries (``private_search``).
     """
 
     trainings: tuple[NoisySgd, ...]
@@ -274,12 +272,9 @@ class PrivateSearch(Mechanism):
         if not 1 <= len(self.trainings) <= MAX_SETTINGS:
             raise InputError(f"Expected from 1 to {MAX_SETTINGS} trainings, not {len(self.trainings)}")
         for training in self.trainings:
-            if training.adjacency != self.adjacency:
-                raise InputError("trainings: a search and its tries are stated for one relation")
-            if training.nominal_sensitivity is not None:
-                raise InputError("trainings: those of a search have no claim beside the certified bound")
-            if isinstance(training, TruncatedSgd):
-                raise InputError("trainings: what truncation adds to delta is not priced in a search")
+            claimed, truncated = training.nominal_sensitivity is not None, isinstance(training, TruncatedSgd)
+            if training.adjacency != self.adjacency or claimed or truncated:
+                raise InputError("trainings: a search takes those of one relation, without claims and truncation")
 
 
 @dataclass(frozen=True)

@@ -36,15 +36,12 @@ more."""
 NEGLIGIBLE = 1e4  # where delta is this many times the rounding, it is not worth tilting
 LEAST_TILT = 2.0**-8  # the least tilt that is tried
 MAX_LOSS = 700.0  # beyond this e^loss leaves float64
-
 DRAW_PARTS, DRAW_TABLE = 4096, 2e5  # parts of the losses of a draw; parts that the epsilons asked for may span
 
 
 class Losses:
-    """Hockey-stick divergences of one direction, from its losses: delta(x) = A - e^x B, and what may be off.
-
-    A sums the chances of losses above x, infinity included, and B the chances times e^-loss: once, for all x.
-    """
+    """Hockey-stick divergences of one direction, from its losses: delta(x) = A - e^x B, and what may be off. A sums the
+    chances of losses above x, infinity included, and B the chances times e^-loss: once, for all x."""
 
     def __init__(self, distribution: LossDistribution, rounding: float = 0.0) -> None:
         chances = distribution.chances  # some are about -1e-18: clipped at 0, half the rounding would pile up

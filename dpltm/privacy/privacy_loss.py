@@ -28,7 +28,6 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from dpltm.privacy import renyi
 
 Way = Literal["removed", "added", "replaced"]
-
 _OUTSIDE = -float(ndtri(0.5 * math.exp(-50)))  # deviations that a normal number is beyond with a chance of e^-50
 
 

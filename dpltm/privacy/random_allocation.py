@@ -27,7 +27,6 @@ import numpy as np
 from dpltm.privacy.privacy_loss import GaussianLoss, LossDistribution, Pair
 
 LEAST_NOISE = 0.2  # with less e^l leaves what is computed with, and a record's step counts as known
-
 PARTS, COARSEST, MOST = 100, 0.02, 1e4  # grid points to a deviation of the log, about; largest width; most points
 
 _TAIL = 1e-22
@@ -39,16 +38,13 @@ ROUNDING = 2e-14
 neighbours, and moves the mean by 2^-52 of it, at each of at most 60 sums."""
 
 _RELATIVE = 1e-11  # error of a chance, a sum of at most 10^5 terms, none below 0; m times that of m of them
-
 Law = tuple[int, np.ndarray]  # chances under Q of e^(h i), for i from the first; h is the width of a grid
 
 
 @dataclass(frozen=True)
 class AllocationLoss(GaussianLoss):
-    """Privacy loss of a record that takes part in one of ``steps`` Gaussian steps, at least 2; add/remove.
-
-    Its Renyi divergence is that of a step that is known: R^a is at most the mean of W^a, for a above 1 and for a below 0.
-    """
+    """Privacy loss of a record in one of ``steps`` Gaussian steps, at least 2; add/remove. Its Renyi divergence is that of a
+    step that is known: R^a is at most the mean of W^a, for a above 1 and for a below 0."""
 
     steps: int
 

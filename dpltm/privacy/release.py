@@ -26,9 +26,7 @@ from dpltm.privacy.ledger import Book, Ledger, Moved
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
 ATTEMPTS = 100  # number of attempts to plan a release while others enter theirs
-
 BUSY = "`ledger`: others enter their releases all the time; try again when they have ended"
 
 

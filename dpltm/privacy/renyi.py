@@ -16,7 +16,6 @@ from scipy.optimize import minimize_scalar
 
 Divergence = Callable[[float], float]  # Renyi divergence as a function of the order alpha > 1
 Conversion = Callable[[float, float, float], float]  # epsilon at delta from a divergence, its order and delta
-
 MIN_ORDER, MAX_ORDER = 1 + 1e-4, 1e5  # orders that are tried; any gives a valid bound
 _SLACK = 1e-14  # added to every integrated logarithm: more than its rounding error
 

@@ -147,9 +147,7 @@ def permute_and_flip_probabilities(scores: np.ndarray, exponent: float) -> np.nd
 
 
 def draw(plan: SelectionPlan, correct: np.ndarray, source: RandomSource) -> int:
-    """Position of the winner among the candidates: the one private release of phase 2.
-
-    ``correct`` are private counts of right answers, one for each candidate.
+    """Position of the winner by ``correct``, private counts of right answers: the one private release of phase 2.
 
     Guarantees:
         ``plan.certified_epsilon``-DP for the winner alone. Scores, counts and probabilities stay private.

@@ -14,7 +14,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.accountant import MIN_NOISE, approximate
 from dpltm.privacy.accountants import ACCOUNTANTS, certified_by
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import Entry, to_json
+from dpltm.privacy.entry import to_json
 from dpltm.privacy.mechanisms import Adjacency, Mechanism, NoisySgd, Sampling, Selection, Unprotected, sampling_of
 
 SEARCH_NOTE = (
@@ -180,7 +180,17 @@ def entry_notes(account: Account) -> list[str]:
             f"noise of {fast} {'release' if fast == 1 else 'releases'} (`noise` fast) comes from a generator that is not"
             " cryptographic: whoever predicts its bits can take the noise away, and no figure counts that"
         )
-    notes += [note for entry in paid for note in _notes_of(entry)]
+    for entry in paid:
+        for mechanism in entry.mechanisms:
+            if isinstance(mechanism, Unprotected):
+                notes.append(f"released without protection from {entry.part}: {entry.words}; nothing is certified")
+            elif isinstance(mechanism, Selection) and mechanism.certified_epsilon > mechanism.eps1:
+                notes.append(
+                    f"the sensitivity of {entry.words} is below the true one: the selection at eps1 {mechanism.eps1:g} is"
+                    f" certified as {figure(mechanism.certified_epsilon)}"
+                )
+            elif isinstance(mechanism, NoisySgd) and mechanism.noise_multiplier < MIN_NOISE:
+                notes.append(f"training at noise multiplier {mechanism.noise_multiplier:.3g}: nothing is certified")
     for kind, declared in (("public", "public"), ("excluded", "apart from these people")):
         part_names = dict.fromkeys(str(entry.part) for entry in account.entries if entry.kind == kind)
         if part_names and paid:
@@ -193,16 +203,3 @@ def entry_notes(account: Account) -> list[str]:
     if any(entry.kind == "local" and entry.home != account.home for entry in paid):
         notes.append("messages under local DP are counted one an owner; whoever sent several adds them up")
     return notes
-
-
-def _notes_of(entry: Entry) -> Iterable[str]:
-    for mechanism in entry.mechanisms:
-        if isinstance(mechanism, Unprotected):
-            yield f"released without protection from {entry.part}: {entry.words}; nothing is certified"
-        elif isinstance(mechanism, Selection) and mechanism.certified_epsilon > mechanism.eps1:
-            yield (
-                f"the sensitivity of {entry.words} is below the true one: the selection at eps1 {mechanism.eps1:g} is"
-                f" certified as {figure(mechanism.certified_epsilon)}"
-            )
-        elif isinstance(mechanism, NoisySgd) and mechanism.noise_multiplier < MIN_NOISE:
-            yield f"training at noise multiplier {mechanism.noise_multiplier:.3g}: nothing is certified"

@@ -51,12 +51,9 @@ if TYPE_CHECKING:
 
 GRID_BITS = 10  # a standard deviation is at least 2^10 grid steps, and less than 2^11
 AT_ONCE = 2**16  # coordinates that get their noise at a time, so that what is computed with stays in a cache
-
 MOST_THREADS, WORTH_A_THREAD = 8, 4  # threads that bits, one block after the other, keep busy; blocks worth one more
 SEED = 32  # bytes that further bits of a block come from; drawn in any case, so that no record decides how many
-
 LARGE = 2.0**27  # values from so many steps on are split into whole steps and a rest; noise never reaches 2^14 of them
-
 OPEN = 2.0**-22  # distance to a half, and of a uniform number to 0 or 1, within which float64 is not trusted
 
 _MORE, _PRECISIONS, _CLEAR = 256, (320, 600), 2.0**-80

@@ -120,10 +120,9 @@ def _functions(device: torch.device) -> Functions:
 
 
 def chacha20(key: bytes | memoryview, count: int, device: torch.device, functions: Functions = PLAIN) -> Tensor:
-    """At least ``count`` words of 64 bits of the key stream with nonce zero, ``(n,)`` int64.
+    """At least ``count`` words of 64 bits of key stream with nonce zero, ``(n,)``: word k of block b at k blocks + b.
 
-    Word k of block b comes at k blocks + b. Key and last state on the device are overwritten after use; what earlier rounds
-    leave in freed memory is not.
+    Key and last state on the device are overwritten after use; what earlier rounds leave in freed memory is not.
     """
     blocks = math.ceil(count / 8)
     fixed = torch.from_numpy(np.frombuffer(_CONSTANT + bytes(key), dtype="<i4").astype(np.int32)).to(device)

@@ -117,11 +117,8 @@ def two_sided_geometric(source: RandomSource, epsilon: float) -> int:
 
 
 def below(source: RandomSource, count: int, limit: int) -> np.ndarray:
-    """Draw whole numbers below ``limit`` (1 to 2^63), ``(count,)`` int64.
-
-    Guarantees:
-        All of them are exactly as likely: words of the last, incomplete run of ``limit`` are drawn anew.
-    """
+    """Draw whole numbers below ``limit`` (1 to 2^63), ``(count,)`` int64, all exactly as likely: words of the last,
+    incomplete run of ``limit`` are drawn anew."""
     last = np.uint64(2**64 // limit * limit - 1)
     numbers = np.zeros(count, dtype=np.uint64)
     left = np.arange(count)
@@ -188,7 +185,6 @@ def _log_and_tan(first: np.ndarray, second: np.ndarray) -> None:
 
 
 KEY = 32
-
 AES, SHAKE, SFC = "aes-256-ctr", "shake-256", "sfc64"  # the first two are of ``KeyedSource``
 _AT_ONCE = 2**30  # bytes in one call of OpenSSL, which counts them with 31 bits
 
@@ -221,10 +217,8 @@ class KeyedSource(OneProcess):
     """AES-256 in counter mode under a key that every call replaces (fast key erasure; Bernstein 2017).
 
     A call stretches the key to 32 bytes more than were asked for. The first 32 are the next key; the rest is returned. Where
-    OpenSSL's AES cannot be reached, SHAKE-256 stretches it, at a tenth of the speed.
-
-    Guarantees:
-        The same key gives the same bytes to the same calls. Its state tells all bytes ahead, and none of those before.
+    OpenSSL's AES cannot be reached, SHAKE-256 stretches it, at a tenth of the speed. The same key gives the same bytes to
+    the same calls. Its state tells all bytes ahead, and none of those before.
     """
 
     def __init__(self, key: bytes | None = None, generator: str | None = None) -> None:

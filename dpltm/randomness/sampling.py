@@ -91,9 +91,8 @@ def poisson_sample(source: RandomSource, records: int, sampling_rate: float) -> 
 def allocate(source: RandomSource, records: int, steps: int, participations: int) -> Iterator[np.ndarray]:
     """Yield the indices of the records that enter each step, as ``poisson_sample``: every record enters so many.
 
-    Guarantees:
-        All sets of so many steps are equally likely for a record, whatever the others' are: with r of them left, and t
-        steps, it enters with chance r / t (Knuth, volume 2, 3.4.2, algorithm S).
+    All sets of so many steps are equally likely for a record, whatever the others' are: with r of them left, and t steps, it
+    enters with chance r / t (Knuth, volume 2, 3.4.2, algorithm S).
     """
     left = np.full(records, participations)
     for ahead in range(steps, 0, -1):
@@ -105,10 +104,7 @@ def allocate(source: RandomSource, records: int, steps: int, participations: int
 def in_chunks(source: RandomSource, index: np.ndarray, chunks: int) -> tuple[np.ndarray, list[int]]:
     """The records of a step chunk by chunk: the index in another order, and how many records each chunk has.
 
-    The number of ``chunks`` is public; one takes no coins.
-
-    Guarantees:
-        Every record's chunk is a coin of its own: a neighbour's extra record is in one chunk, and changes no other.
+    The number of ``chunks`` is public. Every record's chunk is a coin of its own: a neighbour's extra record changes one.
     """
     if chunks == 1:
         return index, [len(index)]

@@ -16,10 +16,8 @@ from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
 from dpltm.randomness.noise import RandomSource
 
 SENSITIVITY = 1.0  # L2, of the sum of svec(u u^T) over rows u of norm at most 1, add/remove; replace-one doubles it
-
 BITS = 16  # rows are cut to multiples of 2^-16, so that every sum over records is one of whole numbers, and exact
 ROWS = 4096  # records at a time: products of 32 bits, so many of them, are exact in float64 (2^44 of 2^53)
-
 MAX_NOISE = 2.0**16
 LOW = 48  # bits that take part in the rounding of the noise: grid steps are below 2^41 up to ``MAX_NOISE``
 

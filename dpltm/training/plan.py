@@ -31,8 +31,8 @@ from dpltm.errors import InputError
 from dpltm.filters import Filter, check_compiles
 from dpltm.filters.radial import DpsrCg
 from dpltm.filters.trial import check_filter_bound
-from dpltm.networks import Network
-from dpltm.networks.evaluation import PricedError, PricedScore, Score, check_priced
+from dpltm.networks import Batch, Network
+from dpltm.networks.evaluation import PricedError, PricedScore, check_priced
 from dpltm.networks.masks import Mask
 from dpltm.options import METRICS, TARGET_METRICS, parse_numbers
 from dpltm.options.train import TrainOptions
@@ -245,7 +245,7 @@ def _by_class(name: str, text: str, classes: int | None) -> tuple[float, ...]:
     return numbers
 
 
-def check_metric(metric: str, score: Score | None, target: tuple[float, float] | None = None) -> None:
+def check_metric(metric: str, score: Batch | None, target: tuple[float, float] | None = None) -> None:
     """Raise InputError for a metric of other labels, or beside a score of the user's own."""
     suited, others = (METRICS, TARGET_METRICS) if target is None else (TARGET_METRICS, METRICS)
     if metric in others:
@@ -256,7 +256,7 @@ def check_metric(metric: str, score: Score | None, target: tuple[float, float] |
 
 
 def private_score(
-    metric: str, shares: str | None, dataset: Dataset, own: Score | None
+    metric: str, shares: str | None, dataset: Dataset, own: Batch | None
 ) -> PricedScore | PricedError | None:
     """Return what a metric counts on private records, None for right answers, or the network's own score; InputError for one
     without a price, or that does not go with the records or the score, or without shares of the classes.

@@ -34,7 +34,7 @@ class Ranks:
     """This process among the ranks of a process group that was joined already, or alone."""
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.first = rank, size, rank == 0
         backends = "" if size == 1 else str(group.get_backend_config())
         self._native = {"cpu"} if "cpu:" in backends else set()
         self._native |= {"cuda"} if "cuda:nccl" in backends else set()
@@ -68,11 +68,6 @@ class Ranks:
         if not group.is_available() or not group.is_initialized() or group.get_world_size() == 1:
             return None
         return cls(group.get_rank(), group.get_world_size())
-
-    @property
-    def first(self) -> bool:
-        """Tell whether this is rank 0."""
-        return self.rank == 0
 
     def broadcast(self, values: Tensor) -> Tensor:
         """``values`` of rank 0, in place."""

@@ -45,7 +45,6 @@ from dpltm.verbs.transfer import carry_over
 CONTROLS = 5
 """Shuffled masks that a mask is compared with."""
 
-
 MASKS = "made-up records with a feature that no record has, found by masks alone"
 
 
@@ -69,17 +68,16 @@ def audit_tickets(
         coins: of the audit, and the seed of the tickets.
 
     Returns:
-        A lower bound on epsilon at delta 0 of making tickets; the number of ``canaries``, and of guesses that are
-        ``correct``; test accuracy of the starting weights under the mask of the last round, trained on nothing here
-        (``supermask``), and its mean under masks with as many live weights in each layer, elsewhere
-        (``shuffled_mask``), None where there is no test split.
+        A lower bound on epsilon at delta 0 of making tickets, and how many guesses of the coins of ``canaries`` were
+        ``correct``; test accuracy of the starting weights under the last mask (``supermask``), and its mean under masks
+        that are shuffled in each layer (``shuffled_mask``).
 
     Raises:
         InputError: tickets that this attack is not for, or too few features that no record has; nothing is entered then.
 
     Guarantees:
         If making tickets is (epsilon, 0)-DP for one record more or less, the bound exceeds epsilon with probability at most
-        1 - ``confidence``. None to the records: what is found depends on them as it is. It is for whoever owns them.
+        1 - ``confidence``. None to the records: what is found depends on them as it is.
     """
     _check(tickets, dataset)
     coins = SecureSource() if coins is None else coins
@@ -112,9 +110,8 @@ def audit_tickets(
     with services.progress.progress("training for tickets", config.steps) as step:
         pruned = generate(tickets.body.spec, *tensors(canaried, dataset), config, progress=lambda done, _: step(done))
     first = _first_layer(pruned)
-    moved = out_of_order(
-        pruned.theta0[first].abs().numpy()[:, places], pruned.tickets[1].mask[first].numpy()[:, places]
-    )
+    weights, mask = pruned.theta0[first].abs().numpy(), pruned.tickets[1].mask[first].numpy()
+    moved = out_of_order(weights[:, places], mask[:, places])
     correct = int(((moved > 0) == included).sum())  # guessed to be in where weights are out of order
     bound = epsilon_bound(len(moved), len(moved), correct, 0.0, confidence)
     supermask, shuffled = _supermask(tickets, dataset, ledger)
@@ -193,14 +190,7 @@ MESSAGES = "likelihood ratios of messages of two records"
 def audit_scheme(
     name: str, answer: BitStrings | Codebook, messages: int, confidence: float, coins: RandomSource
 ) -> Findings:
-    """Return a lower bound on the local epsilon of a record, label included unless it is public.
-
-    Args:
-        name: of the scheme.
-        answer: what it does to a record.
-        messages: of either record.
-        confidence: of the bound, in [0.5, 1).
-        coins: of the messages.
+    """Return a lower bound on the local epsilon of a record, label included unless it is public, from ``messages`` of two.
 
     Guarantees:
         If ``answer`` is epsilon-locally private, the bound exceeds epsilon with probability at most 1 - ``confidence``.
@@ -237,8 +227,7 @@ def _of_bits(answer: BitStrings, record: int, messages: int, coins: RandomSource
 
 
 def _of_codebook(answer: Codebook, record: int, messages: int, coins: RandomSource) -> np.ndarray:
-    """The same for opposite records with different labels, each message with a codebook of its own, so independent: an
-    index is likelier from the record that it is near to."""
+    """The same for opposite records with different labels, each message with a codebook of its own, so independent."""
     values = np.zeros((2, answer.values), np.float32)
     values[0, 0], values[1, 0] = 1, -1
     labels = np.array([0, 1])

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -34,6 +34,7 @@ from dpltm.privacy.ledger import Book, Ledger, facts_digest, of_process
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.release import Once, Paid, hand_out, handed_out, pay
 from dpltm.privacy.statement import PrivacyReport, json_figure, statement
+from dpltm.pruning.generation import dense_mask
 from dpltm.randomness.noise import RandomSource, SecureSource
 from dpltm.records.batches import Records
 from dpltm.records.dataset import RawSplit
@@ -58,43 +59,45 @@ class LoopSettings(LoopOptions):
     Attributes:
         units: whose each record is, ``(n,)`` whole numbers or texts: then all of a person's are protected together. The
             filter gets the mean gradient of a person's records, of which ``per_unit`` count; a step samples persons.
-        unit: noun of whom those are, such as ``patient``.
-        mask: live coordinates; None for all. What it depends on is said by the loop's ``lineage`` or ``provenance``.
+        unit: noun of whom those are, by default ``user``.
+        mask: live coordinates; None for all.
         on_step: called after each step, once the caller's code for it has run, with its number and the certified epsilon
-            so far, with what counted as it began: an upper bound, of rank 0 alone. A step that is broken out of is not
-            told.
+            so far, with what counted as it began: an upper bound, of rank 0 alone.
         sampling, noise: random bits; anything but the default is for tests, and is said to be ``fast``.
     """
 
     units: np.ndarray | None = field(default=None, repr=False)
-    unit: str = "user"
+    unit: str | None = None
     filter: Filter = Clip(1.0)
     mask: Mask | None = None
     on_step: Callable[[int, float], object] | None = None
     sampling: RandomSource = field(default_factory=SecureSource)
     noise: RandomSource = field(default_factory=SecureSource)
 
-    @classmethod
-    def of(cls, keywords: Mapping[str, Any]) -> LoopSettings:
-        """Settings by name; None stands for the default. InputError for a name or a value that there cannot be."""
-        objects = {name: keywords[name] for name in _OBJECTS if keywords.get(name) is not None}
-        for name, value in objects.items():
-            check_type(name, value)
-        others = {name: value for name, value in keywords.items() if name not in _OBJECTS}
-        options = arguments(LoopOptions, others, _OBJECTS)
-        if (options.noise_multiplier is None) == (options.epsilon is None):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in (name for name in _OBJECTS if getattr(self, name) is not None):
+            check_type(name, getattr(self, name))
+        if (self.noise_multiplier is None) == (self.epsilon is None):
             raise InputError("`noise_multiplier`, `epsilon`: give one of them")
-        if "units" not in objects:
-            unsuited, why = {"per_unit": options.per_unit, "unit": objects.get("unit")}, "is for persons; add `units`"
+        if self.units is None:
+            unsuited, why = {"per_unit": self.per_unit, "unit": self.unit}, "is for persons; add `units`"
         else:
-            unsuited, why = {"compile": options.compile, "microbatch": options.microbatch}, "does not go with `units`"
-            slots = PER_UNIT if options.per_unit is None else options.per_unit
+            unsuited, why = (
+                {"compile": self.compile or None, "microbatch": self.microbatch},
+                "does not go with `units`",
+            )
+            slots = PER_UNIT if self.per_unit is None else self.per_unit
             if not 1 <= slots <= MAX_SLOTS:
                 raise InputError("per_unit", slots, f"a whole number from 1 to {MAX_SLOTS:,}")
-            options = replace(options, per_unit=slots)
-        for name in (name for name, value in unsuited.items() if value is not None and value is not False):
+            object.__setattr__(self, "per_unit", slots)
+        for name in (name for name, value in unsuited.items() if value is not None):
             raise InputError(f"`{name}`: {why}, or leave it out")
-        return cls(**asdict(options), **objects)
+
+    @property
+    def noun(self) -> str:
+        """Noun of whom the loop protects."""
+        return RECORD if self.units is None else self.unit or "user"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -106,11 +109,6 @@ class LoopSettings(LoopOptions):
         """What another rank, or a loop that goes on, has in common with this one; as JSON, and public."""
         sources = [type(source).__name__ for source in (self.sampling, self.noise)]
         return {**self.options, "filter": str(self.filter), "noise": sources}
-
-    @property
-    def protected(self) -> str:
-        """Noun of whom the loop protects."""
-        return RECORD if self.units is None else self.unit
 
     def plan(self, count: int) -> NoisySteps:
         """Return the steps on so many records or persons, a public number; their noise is not known yet."""
@@ -274,8 +272,8 @@ class PrivateLoop:
             check_type(name, value)
         check_names(model, "model:")
         check_layers(model)
-        self.settings = terms = LoopSettings.of(settings)
-        self.ledger = of_process(terms.protected) if ledger is None else ledger
+        self.settings = terms = arguments(LoopSettings, settings)
+        self.ledger = of_process(terms.noun) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage
         exposed = _exposed(terms.mask, lineage, provenance)
         check_no_loader(x)
@@ -306,13 +304,16 @@ class PrivateLoop:
         ranks.agree(self.gradients.kernels)
         if (live := self.gradients.gradients.live) == 0:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
-        self._facts = {} if terms.save_every is None else self._facts_with(mask)
+        shapes = [f"{name} {list(value.shape)} {value.requires_grad}" for name, value in model.named_parameters()]
+        entries = [entry.id for entry in self.lineage.entries]
+        beside = {"mask": _mask_id(mask), "model": shapes, "lineage": entries}
+        self._facts = {} if terms.save_every is None else terms.facts | beside  # what a loop that goes on has, too
         part = Part("arrays", self.ledger.snapshot(rows.digest))
         part = self.ledger.owned(part, rows.units_name, rows.owners_digest)
         steps = noisy_steps(terms.filter, live, terms.batch_size / count, terms.steps, plan.options)
         words = f"a loop, {plan.filtered}, {live:,} live weights"
         facts = facts_digest(self._facts) if self._facts else ""
-        draft = Entry("release", part, (steps, *exposed), words, facts, unit=terms.protected)
+        draft = Entry("release", part, (steps, *exposed), words, facts, unit=terms.noun)
         multiplier = ranks.tell(ranks.together(partial(self._multiplier, draft) if ranks.first else float))
         self.gradients.plan = replace(plan, mechanism=replace(steps, noise_multiplier=multiplier))
         self._state = _State(replace(draft, mechanisms=(self.mechanism, *exposed)))
@@ -322,7 +323,7 @@ class PrivateLoop:
         counted = "records" if persons is None else "persons"
         self._notes = [
             *([] if terms.records is not None else [COUNTED.format(counted)]),
-            *([] if persons is None else [persons_note(terms.unit, terms.per_unit)]),
+            *([] if persons is None else [persons_note(terms.noun, terms.per_unit)]),
             *shares_notes(terms.class_shares),
             *([START_NOTE] if lineage is None and provenance is None else []),
         ]
@@ -338,16 +339,6 @@ class PrivateLoop:
     def mechanism(self) -> NoisySgd:
         """Its noisy steps."""
         return self.gradients.plan.mechanism
-
-    def _facts_with(self, mask: Mask) -> dict[str, Any]:
-        """Return what a loop that goes on must have in common with the one that began, beside records and persons."""
-        parameters = self.model.named_parameters()
-        return {
-            **self.settings.facts,
-            "mask": _mask_id(mask),
-            "model": [f"{name} {list(value.shape)} {value.requires_grad}" for name, value in parameters],
-            "lineage": [entry.id for entry in self.lineage.entries],
-        }
 
     def _multiplier(self, draft: Entry) -> float:
         """Return the noise multiplier: as stated, as what the ledger leaves room for, or of this very loop begun before."""
@@ -460,8 +451,7 @@ class PrivateLoop:
     def state_dict(self) -> dict[str, Any]:
         """Return what a loop made alike, in any process that has the ledger, needs to go on; save model and optimizer too.
 
-        The ledger hands out the paid steps in blocks of ``save_every``, each once: whoever goes on gets blocks that nobody
-        had. Save at the end of a block, and a stop in between loses no step. Nothing is paid or drawn again.
+        The ledger hands out the paid steps in blocks of ``save_every``, each once: save at the end of one. There is no key.
 
         Raises:
             InputError: the loop has no ``save_every``, or has not begun.
@@ -528,11 +518,10 @@ class PrivateLoop:
         Its figure is that of the whole plan, whatever was left out of it.
 
         Args:
-            bounds: public range of ``x`` as it is stored: a run scales records by it, to [0, 1], or to [-1, 1] where its
-                lower end is negative.
+            bounds: public range of ``x`` as it is stored, by which a run scales records.
             words: where ``x`` holds positions of words, their public number, in the place of ``bounds``.
             inputs: from scaled records, ``(batch, ...)`` float32 (of words: int64), to the arguments of the model, where it
-                takes others. Whoever loads the run names it again: ``load(path, model=Net, inputs=...)``.
+                takes others. Whoever loads the run names it again.
 
         Raises:
             InputError: the loop has not ended, or its model was changed since; the model is none that a run holds, or gives
@@ -559,9 +548,8 @@ class PrivateLoop:
         pruned = None if terms.mask is None else terms.mask.prunable
         network, built = network_trained(own, tuple(x.shape[1:]), tables, _label_form(y), pruned, lineage=self.lineage)
         _check_computes_the_same(network, built, self, dtype, bounds)
-        tensors = {name: torch.ones(size, dtype=torch.bool) for name, size in network.shapes().items()}
         live = {name: value.cpu() for name, value in (terms.mask or {}).items() if name not in network.frozen}
-        mask = network.mask(tensors | live)
+        mask = dense_mask(network).replaced(live)
         if any(bool(value[~mask[name]].any()) for name, value in built.named_parameters()):
             raise InputError(
                 "`model`: a pruned weight is not zero; an optimizer with the loop's gradients alone leaves it so"
@@ -588,16 +576,13 @@ class PrivateLoop:
         return content_id({name: value.cpu().reshape(-1).view(torch.uint8).numpy() for name, value in values.items()})
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Raise InputError: a copy, also of what holds the loop, would run on the one release that was paid for."""
+        """Raise InputError: a copy would run on the one release that was paid for."""
         raise InputError("`PrivateLoop`: it cannot be copied, since it runs once; make another one")
 
     def report(self) -> PrivacyReport:
-        """Return certified and nominal epsilon of everything that counts with the loop; before it runs, of the plan.
-
-        On other ranks than 0, whose ledgers hold nothing of this loop, that of the loop beside what they hold.
-        """
+        """Return certified and nominal epsilon of all that counts with the loop, run or not, in this rank's ledger."""
         terms, engine = self.settings, self.gradients.gradients
-        notes = [*self._notes, *self.gradients.plan.step_notes(terms.protected, engine.unfollowed)]
+        notes = [*self._notes, *self.gradients.plan.step_notes(terms.noun, engine.unfollowed)]
         drafts = () if self._state.begun and self._ranks.first else (self.entry,)
         return statement(
             self.ledger.account(self.lineage) + drafts, terms.delta, adjacency=self.mechanism.adjacency, notes=notes
@@ -612,8 +597,8 @@ def _by_person(
     rows = Rows(values, labels)
     if terms.units is None:
         return rows, None
-    raw = RawSplit(values, None, "records", units=as_array(terms.units, "units"), units_name=terms.unit)
-    rows = rows.owned(checked_units(raw), terms.unit)
+    raw = RawSplit(values, None, "records", units=as_array(terms.units, "units"), units_name=terms.noun)
+    rows = rows.owned(checked_units(raw), terms.noun)
     persons = places_of_persons(rows, terms.per_unit or PER_UNIT)
     if len(persons) < 2:
         raise InputError("`units`: all records are one person's, so nothing can be learned of many")
@@ -621,7 +606,7 @@ def _by_person(
 
 
 def _exposed(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> tuple[Unprotected, ...]:
-    """Return what is entered of a mask that was made from private records with no mechanism, as its maker declares."""
+    """Return what is entered of a mask that its maker declares to be made from private records with no mechanism."""
     if provenance not in (None, "data-free", "public", "private"):
         raise InputError("provenance", provenance, "data-free, public or private")
     if mask is not None and lineage is None and provenance is None:

@@ -296,7 +296,7 @@ def check_options(options: TrainOptions) -> Filter:
             _check_alone(options, f"`sampling` {options.sampling} and `steps`", "batch_size")
     filter = make_filter(options.filter, **changed(PARAMETERS, options))
     if options.noise == "nominal" and options.microbatch is None:  # of groups, every filter has the papers' claim
-        check_claims(filter, options.filter)
+        check_claims(filter)
     stated = [value is not None for value in (options.epsilon, options.noise_multiplier)]
     if options.budget_stop and not all(stated):
         raise InputError("`budget_stop`: needs `epsilon`, where to stop, and `noise_multiplier`, how fast it is spent")

@@ -8,7 +8,7 @@ from torch import nn
 
 import dpltm
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.layout import Holder
+from dpltm.networks.own_network import Holder
 from dpltm.networks.state import weights_of
 from dpltm.tickets import load, save
 from dpltm.tickets.export import Origin, compact_set, export_torch_prune

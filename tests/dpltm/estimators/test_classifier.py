@@ -602,4 +602,4 @@ def test_what_is_no_price_of_a_score_is_refused_before_a_fit_pays(price):
     x, y = np.random.default_rng(0).random((40, 2)), np.array(["low", "high"] * 20)
     made = classifier(score_epsilon=price)
     assert refused(made.fit, x, y).startswith("`score_epsilon`: ")
-    assert len(made._open_ledger().entries) == 0
+    assert len(made.ledger_.entries) == 0

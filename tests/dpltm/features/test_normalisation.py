@@ -149,17 +149,10 @@ def test_features_are_centred_there_and_of_the_same_norm():
 # --- kinds of feature maps: what options say of them, and a new one as one object ---
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("none", None),
-        ("scatter", Choice(((MAPS["scatter"], (2, 8)),))),
-        ("scatter:1,5", Choice(((MAPS["scatter"], (1, 5)),))),
-        ("fourier:512", Choice(((MAPS["fourier"], (512, 2.0)),))),
-    ],
-)
-def test_what_the_option_takes(text: str, expected: object):
-    assert parse(text) == expected
+def test_what_the_option_takes():
+    assert parse("none") is None
+    assert parse("scatter:1,5") == Choice(((MAPS["scatter"], (1, 5)),))
+    assert parse("fourier:512") == Choice(((MAPS["fourier"], (512, 2.0)),))
 
 
 @pytest.mark.parametrize(
@@ -303,8 +296,8 @@ GAMMA = "D must be 2 to 4096 and GAMMA must be 0.001 to 1000; the usual is fouri
         ("fourier:64,1e999", f"fourier:64,inf: {GAMMA}"),
         ("fourier:64,1e-4", f"fourier:64,0.0001: {GAMMA}"),
         ("splines:1", "splines:1: K must be 2 to 64; the usual is splines:6"),
-        ("splines+unit", "splines:6+unit:1: splines stand alone; name them, or the others"),
-        ("drawings+drawings:7", "drawings:400+drawings:7: drawings is there twice"),
+        ("splines+unit", "splines:6+unit:1: name each kind once, and splines alone"),
+        ("drawings+drawings:7", "drawings:400+drawings:7: name each kind once, and splines alone"),
         ("drawings+none", f"'none' is not {metavar()}; did you mean none?"),
     ],
 )

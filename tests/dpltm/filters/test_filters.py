@@ -189,7 +189,7 @@ def unit(norm: torch.Tensor) -> torch.Tensor:
     return 1 / norm.clamp_min(1e-30)
 
 
-@pytest.mark.parametrize("filter", [entry.default for entry in FILTERS.values()] + [
+@pytest.mark.parametrize("filter", [make_filter(name) for name in FILTERS] + [
     Clip(1e-6), Automatic(1e6, 0.0), Tanh(1e6, 1e-6, None), Tanh(3.0, 1e6, Clip(1e-6)), Tanh(2.0, 0.1, None, Clip(5.0)),
 ])  # fmt: skip
 def test_ours_pass(filter: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dpltm.networks import ModelSpec, build, for_tables, resized, resolve
+from dpltm.networks import ModelSpec, build, resized, resolve
 from refusals import refused
 
 
@@ -196,8 +196,6 @@ def test_latent_networks_by_hand():
 
 
 def test_which_networks_take_which_tables():
-    assert for_tables(()) == ("mlp", "cnn", "latent", "lstm", "gru", "rnn")
-    assert for_tables((50,)) == ("embed", "embed-pad", "lstm", "gru", "rnn")
     assert ModelSpec("embed:50", 7, 2).tables == ModelSpec("gru:50", 7, 2).tables == (50,)
     assert ModelSpec("gru:7x1", 7, 2).tables == ModelSpec("latent:28x28x1", 784, 2).tables == ()
     assert ModelSpec("lstm:128x9", 1152, 6).record_shape == (128, 9)
@@ -217,45 +215,45 @@ def test_the_data_say_what_a_name_leaves_open(text, shape, tables, full):
     assert resolve(text, shape, tables) == full
 
 
-NO_IMAGES = "records of shape {} are no images; if they are flattened ones, say their size, as in {}:28x28x1"
-NO_VECTORS = "{} are no sequences of vectors; if they are flattened ones, say their size, as in {}:128x9"
-IN_TABLES = "records with tables of 5 and 6 positions"
+NOT_TAKEN = (
+    "records {} are no {}; if they are flattened ones, say their size, as in {}; if they are words in one table, their"
+    " number (`words`)"
+)
 
 
 @pytest.mark.parametrize(
-    ("text", "shape", "tables", "message"),
+    ("text", "shape", "tables", "records", "kind", "example"),
     [
-        *(("cnn", shape, (), NO_IMAGES.format(shape, "cnn")) for shape in ((), (784,), (2, 28, 28, 3))),
-        ("lstm", (123,), (), NO_VECTORS.format("records of shape (123,)", "lstm")),
-        ("gru", (2,), (5, 6), NO_VECTORS.format(IN_TABLES, "gru")),
-        (
-            "embed", (28, 28), (),
-            "records of shape (28, 28) are no texts, whose words are positions in one table; if they are such, say the"
-            " number of words by `words`",
-        ),
+        *(("cnn", shape, (), f"of shape {shape}", "images", "28x28x1") for shape in ((), (784,), (2, 28, 28, 3))),
+        ("lstm", (123,), (), "of shape (123,)", "sequences", "128x9"),
+        ("gru", (2,), (5, 6), "with tables of 5 and 6 positions", "sequences", "128x9"),
+        ("embed", (28, 28), (), "of shape (28, 28)", "texts", "10000"),
     ],
-)  # fmt: skip
-def test_data_that_a_name_does_not_fit(text, shape, tables, message):
-    assert refused(resolve, text, shape, tables) == f"`model` {text}: {message}"
+)
+def test_data_that_a_name_does_not_fit(text, shape, tables, records, kind, example):
+    assert (
+        refused(resolve, text, shape, tables)
+        == f"`model` {text}: {NOT_TAKEN.format(records, kind, f'{text}:{example}')}"
+    )
 
 
 MANY = ",".join("1" * 101)
 KNOWN = (
     "unknown network {!r}; known: mlp[-tanh]:W,W,..., cnn[-tanh], latent[-tanh], embed[-pad][-tanh], lstm, gru, rnn"
 )
-SIZED = ", with sizes from 1 to {:,} and widths from 1 to 4,096"
-WIDTHS = "{!r:.80}: write mlp:[projectOUTPUTS,]WIDTH,WIDTH,..., as in mlp:300,100, with widths from 1 to 100,000"
-FILTERS = "{!r}: write cnn:HEIGHTxWIDTHxCHANNELS[:FILTERS,FILTERS,UNITS], as in cnn:28x28x1:16,32,32" + SIZED.format(
+LIMITS = ", with widths up to 4,096 and sizes up to {:,}"
+WIDTHS = "{!r:.80}: write mlp:[projectOUTPUTS,]WIDTH,WIDTH,..., as in mlp:300,100, with widths up to 100,000"
+FILTERS = "{!r}: write cnn:HEIGHTxWIDTHxCHANNELS[:FILTERS,FILTERS,UNITS], as in cnn:28x28x1:16,32,32" + LIMITS.format(
     9_999
 )
 LATENT = (
     "{!r}: write latent:HEIGHTxWIDTHxCHANNELS[:FILTERS,...,UNITS], three widths or five, as in latent:28x28x1:32,64,128"
-    + SIZED.format(9_999)
+    + LIMITS.format(9_999)
 )
-TABLE = "{!r:.80}: write embed:WORDS[:VECTOR,UNITS,...], as in embed:10000:16,16" + SIZED.format(99_999_999)
+TABLE = "{!r:.80}: write embed:WORDS[:VECTOR,UNITS,...], as in embed:10000:16,16" + LIMITS.format(99_999_999)
 SEQUENCES = (
-    "{!r}: write gru:STEPSxVALUES[:UNITS] or gru:WORDS[:VECTOR,UNITS], as in gru:128x9:32 or gru:10000:16,32"
-    + SIZED.format(99_999_999)
+    "{!r}: write gru:STEPSxVALUES[:UNITS], as in gru:128x9:32, or gru:WORDS[:VECTOR,UNITS], as in gru:10000:16,32"
+    + LIMITS.format(99_999_999)
 )
 BOUNDED = "{!r}: activations of KIND are bounded as they are; leave -tanh out"
 NAMES = [

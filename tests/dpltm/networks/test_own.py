@@ -239,7 +239,7 @@ def test_the_code_is_compared_with_what_was_made():
         "has the same parameters, but computes something else with them: it is another network than the one that this was"
         " made with"
     )
-    said = "is another network than the one that this was made with: parameter fc1.weight is (9, 6), and was (8, 6)"
+    said = "is another network than the one that this was made with: fc1.weight is (9, 6), and was (8, 6)"
     assert refused(spec.with_code, own_model(Wider), values).endswith(said)
     said = "`freeze`: the network that"
     assert refused(spec.with_code, own_model(HandMade, freeze=["fc1.*"]), values).startswith(said)
