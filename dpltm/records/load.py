@@ -108,7 +108,6 @@ def load(
         tested = own or of_file
     _check_positions(train, tested, words, length)
     train = replace(train, tables=(layout.words,) if train.has_texts or words is not None else ())
-
     return settle(
         name,
         train,
@@ -123,13 +122,13 @@ def load(
 
 def _check_positions(train: RawSplit, test: RawSplit | None, words: int | None, length: int | None) -> None:
     """Raise DataError unless both splits are texts, or neither is and their values are positions where ``words`` says so."""
-    if test is not None and test.has_texts != train.has_texts:
-        raise DataError(f"{test.source}: {test.x_name} or {train.x_name} holds texts; give both splits the same")
+    for split in (train, test or train):
+        if split.has_texts != train.has_texts:
+            raise DataError(f"{split.source}: {split.x_name} or {train.x_name} holds texts; give both splits the same")
+        if words is not None and not split.has_texts:
+            check_words(split.x, words, f"{split.source}: {split.x_name}")
     if not train.has_texts:
         check_none(f"{train.source} holds no texts (values_train, offsets_train)", length=length)
-        for split in (train, test):
-            if words is not None and split is not None:
-                check_words(split.x, words, f"{split.source}: {split.x_name}")
 
 
 def _read(
@@ -174,10 +173,8 @@ def load_records(
 ) -> np.ndarray:  # fmt: skip
     """Return records without labels, ``(n, ...)`` as stored, known to be real and finite.
 
-    Args:
-        layout: of texts; None where only quantities will do.
-        schema: as of :func:`load`. Numbers outside its bounds are outside of [0, 1].
-        columns: names of the features that a run was trained on; a table may have them in any order.
+    Texts need a ``layout``. By a schema, numbers outside its bounds are outside of [0, 1]. ``columns`` are features that
+    a run was trained on; a table may have them in any order, and ``spare`` ones beside them.
     """
     file = Path(path)
     table_schema = as_schema(schema)

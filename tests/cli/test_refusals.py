@@ -71,7 +71,6 @@ loop:                                 | privacy ledger loop
 --schema none.toml: no such file      | {FIND} --schema none.toml
 --private: nothing in this schema     | {FIND} --schema s.toml
 --private, --from-public:             | datasets schema d.csv --from-public --private 1
---schema, --no-header: both say       | {FIND} --no-header
 --records:                            | datasets schema d.csv --records 80
 --label b: the schema says that       | {FIND} --label b
 --test p.npz:                         | {FIND} --test p.npz
