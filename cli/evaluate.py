@@ -23,7 +23,7 @@ from dpltm.cli.show import (
 from dpltm.errors import DataError, InputError
 from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
-from dpltm.privacy.describe import figure, guarantee, percent
+from dpltm.privacy.describe import guarantee, percent
 from dpltm.progress import Progress
 from dpltm.records import tables
 from dpltm.records.encode import no_formula
@@ -192,10 +192,7 @@ def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
         rich.print(markdown(body), soft_wrap=True)
         rich.print(f"wrote {body['out']}/results.json, results.md" + (", figure.png" if body["figure"] else ""))
         return
-    columns = named("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier")
-    columns["certified epsilon"] = lambda row: (
-        "-" if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"])
-    )
+    columns = named("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier", "certified")
     show_table(rich, body["arms"], columns, f"would run {body['recipe']} in {body['out']}")
     rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")
 
