@@ -23,20 +23,20 @@ from dpltm.cli.show import (
 from dpltm.errors import DataError, InputError
 from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
-from dpltm.privacy.describe import figure, guarantee, percent
+from dpltm.privacy.describe import guarantee, percent
 from dpltm.progress import Progress
 from dpltm.records import tables
+from dpltm.records.encode import no_formula
 from dpltm.records.files import TABLES, reading, suffix_of
 from dpltm.records.input_parts import shown
 from dpltm.records.load import load_records
 from dpltm.records.schema import NO_SCHEMA, Schema
 from dpltm.registry import Deferred
-from dpltm.reports.subjects import section
+from dpltm.reports.statement import section
 from dpltm.reports.wording import markdown
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of
-from dpltm.tickets.predict import no_formula
 from dpltm.tickets.workbench.code import opened_run
 from dpltm.tickets.workbench.handover import exported
 from dpltm.tickets.workbench.records import open_dataset
@@ -192,10 +192,7 @@ def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
         rich.print(markdown(body), soft_wrap=True)
         rich.print(f"wrote {body['out']}/results.json, results.md" + (", figure.png" if body["figure"] else ""))
         return
-    columns = named("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier")
-    columns["certified epsilon"] = lambda row: (
-        "-" if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"])
-    )
+    columns = named("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier", "certified")
     show_table(rich, body["arms"], columns, f"would run {body['recipe']} in {body['out']}")
     rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")
 

@@ -310,8 +310,8 @@ def test_a_table_is_what_it_is_however_its_file_is_written(tmp_path, table, name
     read, plain = load(str(tmp_path / file), schema=schema, for_training=False), table()
     assert np.array_equal(arrays_of(read.train).x, arrays_of(plain.train).x)
     assert arrays_of(read.train).y.tolist() == arrays_of(plain.train).y.tolist()
-    settings = {"skip": schema.skip, "separator": schema.separator, "encoding": "utf-8-sig", "names": None}
-    cells = encode.table(tmp_path / file, settings)[0]
+    rows = {"skip": schema.skip, "separator": schema.separator, "encoding": "utf-8-sig", "names": None}
+    cells = encode.table(tmp_path / file, {"table": rows})[0]
     assert (list(cells), cells["age"]) == (ROWS[0].split(","), ["40", "70", "?", "20"])
     assert [column.name for column in draft(tmp_path / file, schema, None).columns] == list(cells)
 
