@@ -111,7 +111,10 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
     lineage, words = NO_LINEAGE, DRAFTED
     if request.from_public:
         records = public_records(path, drafted)
-        drafted, words = read_off(path, drafted), READ_OFF
+        wanted = {column.name for column in drafted.wanted}
+        drafted, words = read_off(path, drafted, described), READ_OFF
+        ignored = [name for name in _ignored(drafted.columns) if name in wanted]
+        notes += [IDENTIFIERS.format(shown(ignored))] if ignored else []
         ledger = ledger_of(request.file, request, request.unit_column or RECORD)
         read = "kinds, bounds and categories of columns, for a schema"
         lineage = records.lineage | ledger.declare_once(*ledger.public(records, read))
@@ -150,6 +153,9 @@ FEW_OUTSIDE = 0.1  # share of values outside of the bounds from which on a note 
 OUTSIDE = (
     "over a tenth of the values of {names} may lie outside of the bounds, and count as the nearest of them: raise `private`,"
     " or write public bounds into a `schema`"
+)
+IDENTIFIERS = (
+    "columns ignored, since they look like identifiers: {}; where one is a feature, say its kind in a `schema`"
 )
 UNUSABLE = (
     "nothing can be trained by this schema, for no {0} stand out of the noise: raise `private`, or write public ones into a"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import struct
 import zipfile
 import zlib
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
 
 TABLES = (".csv", ".parquet", ".arrow")
 SUFFIXES = (".npz", *TABLES)
-"""Kinds of files, by their suffix."""
+"""Kinds of files, by :func:`suffix_of`."""
 
-KINDS = ".npz, .csv, .parquet or .arrow"
+KINDS = ".npz, .csv (or .tsv, .csv.gz), .parquet or .arrow"
 """The same for messages."""
 
 START, UNKNOWN, FIRST = 1, 2, 3
@@ -66,10 +67,20 @@ class Layout:
                 raise DataError(f"`{name}` {value}: must be {least} to {most:,}")
 
 
+def suffix_of(path: Path) -> str:
+    """Return what a file's name says that it is: ``.csv`` of a ``.tsv`` and a ``.csv.gz`` file as well, else its suffix."""
+    return ".csv" if re.search(r"\.[ct]sv(\.gz)?$", path.name.lower()) else path.suffix.lower()
+
+
+def stem_of(path: Path) -> str:
+    """Return the name of a file without what says what it is: ``visits`` of ``visits.csv.gz``."""
+    return re.sub(r"\.[ct]sv(\.gz)?$", "", path.name, flags=re.IGNORECASE) if suffix_of(path) == ".csv" else path.stem
+
+
 @contextlib.contextmanager
 def reading(path: Path, option: str) -> Iterator[str]:
     """Yield the kind of a file that is there; in the block the system's errors become one line."""
-    kind = path.suffix.lower()
+    kind = suffix_of(path)
     if kind not in SUFFIXES:
         raise DataError(f"{option} {path}: unknown kind of file; give one that ends in {KINDS}")
     if not path.is_file():

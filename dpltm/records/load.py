@@ -20,7 +20,17 @@ from dpltm.gone import instead
 from dpltm.privacy.entry import HASHES
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
 from dpltm.records.dataset import Dataset, RawSplit
-from dpltm.records.files import KINDS, SUFFIXES, TABLES, Layout, read_arrays, read_new_arrays, reading
+from dpltm.records.files import (
+    KINDS,
+    SUFFIXES,
+    TABLES,
+    Layout,
+    read_arrays,
+    read_new_arrays,
+    reading,
+    stem_of,
+    suffix_of,
+)
 from dpltm.records.input_parts import Parts, Words, check_words, differences, facts_of, side_by_side
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import (
@@ -102,7 +112,7 @@ def load(
     if test is not None and hold_out is None:
         if tested is not None:
             raise DataError(f"`test` {test}: {dataset} has a test split of its own; drop `test`")
-        if Path(test).suffix.lower() != (kind := Path(train.source).suffix.lower()):
+        if suffix_of(Path(test)) != (kind := suffix_of(Path(train.source))):
             raise DataError(f"`test` {test}: is no {kind} file, as {train.source} is, and no fraction such as 0.2")
         of_file, own = read(Path(test), "`test`")
         tested = own or of_file
@@ -147,10 +157,10 @@ def _splits(
 ) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
     """Return the description of a dataset if it is known, its name, training split and its own test split if any."""
     path = Path(dataset)
-    if path.suffix.lower() not in TABLES:
+    if suffix_of(path) not in TABLES:
         check_none(f"is for tables ({', '.join(TABLES)}), and {dataset} is none", schema=schema)
-    if {os.sep, os.altsep or os.sep} & set(dataset) or path.suffix.lower() in SUFFIXES:
-        return None, path.stem, *read(path, "`dataset`")
+    if {os.sep, os.altsep or os.sep} & set(dataset) or suffix_of(path) in SUFFIXES:
+        return None, stem_of(path), *read(path, "`dataset`")
     check_none(f"{dataset} is a name, not a table", label=label)
     home, known = data_home(), catalogue()
     description = known.get(dataset)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
+import gzip
 import itertools
 import math
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,8 +27,8 @@ from pyarrow import parquet
 
 from dpltm.errors import DataError, first_line
 from dpltm.records.dataset import Dataset, RawSplit
-from dpltm.records.encode import as_days, as_number, bucket_of, rows_of
-from dpltm.records.files import TABLES
+from dpltm.records.encode import as_days, as_number, bucket_of, rows_of, separator_of
+from dpltm.records.files import TABLES, stem_of, suffix_of
 from dpltm.records.input_parts import check_columns, shown
 from dpltm.records.schema import MISSING, NO_SCHEMA, UNKNOWN, Column, Schema, label_column
 from dpltm.records.settle import settle
@@ -200,7 +203,7 @@ class Table:
 
     @property
     def is_csv(self) -> bool:
-        return isinstance(self.source, Path) and self.source.suffix.lower() == ".csv"
+        return isinstance(self.source, Path) and suffix_of(self.source) == ".csv"
 
     @cached_property
     def names(self) -> list[str]:
@@ -274,7 +277,7 @@ def _rows(path: Path, schema: Schema) -> Iterator[Iterator[list[str]]]:
     try:
         with rows_of(path, schema.skip, schema.separator, schema.encoding) as rows:
             yield (row for _, row in rows)
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise DataError(
             f"{path}: is not text in {schema.encoding.upper()} separated by {schema.separator!r} ({first_line(error)}); save"
             ' it as that, or let its schema say encoding = "latin-1" or separator = ";"'
@@ -302,7 +305,7 @@ def _by_arrow(table: Table, read: Sequence[str]) -> Iterator[Block]:
     with arrow_csv.open_csv(
         str(table.source),
         arrow_csv.ReadOptions(column_names=names, skip_rows_after_names=int(schema.header), block_size=BLOCK_BYTES),
-        arrow_csv.ParseOptions(delimiter=schema.separator),
+        arrow_csv.ParseOptions(delimiter=separator_of(table.source, schema.separator)),
         arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
             strings_can_be_null=False,
@@ -318,9 +321,9 @@ def _read_alike(path: Path, schema: Schema) -> bool:
 
     They may differ on quotes, and on blank lines above the header. Arrow reads one-byte separators, and drops no lines.
     """
-    mark = schema.separator
+    mark = separator_of(path, schema.separator)
     utf8 = codecs.lookup(schema.encoding).name == "utf-8"
-    if schema.skip or not utf8 or not mark.isascii() or mark == " ":
+    if schema.skip or not utf8 or not mark.isascii() or mark == " " or path.suffix.lower() == ".gz":
         return False
     with path.open("rb") as stream:
         begin = stream.read(AT_ONCE)
@@ -616,7 +619,7 @@ def _check_header(table: Table, names: list[str], units: str | None, labelled: b
 
 def column_texts(path: Path, name: str, schema: Schema | None = None) -> list[str]:
     """Return the cells of a column, as texts; DataError where a file has no such column, or has no columns."""
-    if path.suffix.lower() not in TABLES:
+    if suffix_of(path) not in TABLES:
         raise DataError(f"`id` {name}: {path} is no table and has no columns; leave it out")
     table = Table(path, schema or NO_SCHEMA)
     table.check(name, "id")
@@ -649,7 +652,10 @@ def draft(
     ``header_schema`` has what is known already, of some columns and of how the table is written; ``classes`` and ``target``
     are names of the classes of ``label``, or the range of its numbers.
     """
-    above = Schema((), missing=MISSING) if header_schema is None else header_schema
+    above = header_schema
+    if above is None:
+        mark = _separator(path)
+        above = Schema((), missing=MISSING, separator=mark, decimal="," if mark == ";" else ".")
     table = Table(path, above)
     names, kinds = table.names, dict[str, str]()
     if not table.is_csv:
@@ -702,8 +708,9 @@ def check_spelling(path: Path, schema: Schema) -> None:
             )
 
 
-def read_off(path: Path, schema: Schema) -> Schema:
-    """Return a draft with what is still to be found read off public records."""
+def read_off(path: Path, schema: Schema, declared: Sequence[str] = ()) -> Schema:
+    """Return a draft with what is still to be found read off public records; columns that are ``declared`` are no
+    identifiers."""
     table = Table(path, schema)
     times: dict[str, Counter[str]] = {name: Counter() for name in table.names}
     for block in table.blocks(table.names):
@@ -712,7 +719,9 @@ def read_off(path: Path, schema: Schema) -> Schema:
             for text, number in zip(cells.texts, np.bincount(cells.codes).tolist(), strict=True):
                 times[name][text] += number
     read = (
-        (_label_read_off if column.kind == "label" else _read_off)(column, times[column.name])
+        _label_read_off(column, times[column.name])
+        if column.kind == "label"
+        else _read_off(column, times[column.name], column.name in declared)
         for column in schema.columns
     )
     return replace(schema, columns=tuple(read))
@@ -724,7 +733,18 @@ def public_records(path: Path, schema: Schema) -> Dataset:
         Column(column.name, "label" if column.kind == "label" else UNKNOWN, wanted=True) for column in schema.columns
     )
     table = Table(path, replace(schema, columns=tuple(free)))
-    return settle(path.stem, read_by_schema(table, coder=lambda _, cells, __: np.zeros(len(cells))))
+    return settle(stem_of(path), read_by_schema(table, coder=lambda _, cells, __: np.zeros(len(cells))))
+
+
+def _separator(path: Path) -> str:
+    """Return what stands between the names of columns, which are public: a comma, or else what makes most names."""
+
+    def count(mark: str) -> int:
+        with contextlib.suppress(DataError):  # names in quotes, by another mark
+            return len(Table(path, replace(NO_SCHEMA, separator=mark)).names)
+        return 0
+
+    return "," if suffix_of(path) != ".csv" or count(",") > 1 else max(",;\t|", key=count)
 
 
 def _kind_of(kind: Any) -> str:
@@ -736,11 +756,21 @@ def _kind_of(kind: Any) -> str:
     return "category" if is_text(kind) or pa.types.is_boolean(kind) else UNKNOWN
 
 
-def _read_off(column: Column, times: Counter[str]) -> Column:
+NEARLY = 0.95
+"""Part of its cells that are different in a column of identifiers, or more."""
+
+_IDENTIFIER = re.compile(r"(.*[\W_])?(id|uuid|guid)|index|.*[a-z]Id", re.IGNORECASE)
+
+
+def _read_off(column: Column, times: Counter[str], declared: bool) -> Column:
     """Return a column with what is still to be found, by how often each cell is there."""
     if not column.wanted:
         return column
     cells = sorted(cell for cell in times if cell not in MISSING)
+    distinct = len(cells) >= NEARLY * sum(times[cell] for cell in cells)
+    numbered = distinct and all(cell.isdecimal() for cell in cells)
+    if not declared and len(cells) > FEW and (numbered or _IDENTIFIER.fullmatch(column.name)):
+        return Column(column.name, "ignored")
     base = replace(column, wanted=False, missing=len(cells) < len(times))
     for kind, parse in (("number", lambda cell: as_number(cell, column.decimal)), ("date", as_days)):
         values = [value for value in map(parse, cells) if value is not None and math.isfinite(value)]
@@ -750,7 +780,7 @@ def _read_off(column: Column, times: Counter[str]) -> Column:
             return replace(base, kind=kind, bounds=bounds, missing=base.missing or has_others, other=has_others)
     if len(cells) <= FEW or column.kind == "category":
         return replace(base, kind="category", other=True, values=tuple((cell,) for cell in cells))
-    return replace(base, kind="hashed", buckets=FEW)
+    return Column(column.name, "ignored") if distinct else replace(base, kind="hashed", buckets=FEW)
 
 
 def _label_read_off(column: Column, times: Counter[str]) -> Column:

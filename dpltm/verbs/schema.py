@@ -37,7 +37,7 @@ from dpltm.progress import Progress
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism, grid_step
 from dpltm.randomness.noise import KeyedSource, RandomSource
 from dpltm.records.dataset import Dataset
-from dpltm.records.files import reading
+from dpltm.records.files import reading, stem_of
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.schema import MAX_FEATURES, UNKNOWN, Column, Schema, schema_text
 from dpltm.records.settle import Declared, check_delta, parse_fraction, settle
@@ -328,7 +328,7 @@ def load_unfinished(
             raise DataError(f"`test` {test}: give the part that the training holds out, such as 0.2, and no file")
         declared, coder = Declared(records=records), Coder()
         raw = read_by_schema(Table(path, schema), units, coder=coder)
-    dataset = settle(path.stem, raw, None, declared, hold_out=hold_out, subset=subset)
+    dataset = settle(stem_of(path), raw, None, declared, hold_out=hold_out, subset=subset)
     return Unfinished(at_unit(dataset, None if units is None else 1), coder.names)
 
 

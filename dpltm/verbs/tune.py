@@ -58,16 +58,9 @@ Labelled = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Trial:
-    """One combination of settings, and how it did.
+    """One combination of settings, with what the private training would be, and how it did."""
 
-    Attributes:
-        round: None without a ticket set.
-        steps, noise_multiplier: of the private training.
-        score, scores: by the metric, of each of its trainings, and their mean; not a number before it is tried.
-        accuracy, accuracies: the same where accuracy is the metric, and None elsewhere.
-    """
-
-    round: int | None
+    round: int | None  # None without a ticket set
     lr: float
     clip_norm: float
     epochs: float
@@ -75,9 +68,9 @@ class Trial:
     density: float
     steps: int
     noise_multiplier: float
-    score: float = math.nan
+    score: float = math.nan  # by the metric: the mean of those of its trainings
     scores: tuple[float, ...] = ()
-    accuracy: float | None = None
+    accuracy: float | None = None  # the same where accuracy is the metric
     accuracies: tuple[float, ...] | None = None
 
     def __str__(self) -> str:

@@ -257,21 +257,14 @@ _ENDS = {"tune": ".toml", "train": "/run", "latent train": "/run"}  # of places
 
 @dataclass(frozen=True)
 class Task:
-    """A call of one command, which trials may share; another of its options, or of what it needs, makes another task.
-
-    Attributes:
-        stem: its place in the folder of the sweep, before what tells it from others.
-        needs: calls that are made before it, by what it takes them for.
-        own: calls that belong to it alone, gone when it is finished.
-        round: of the ticket that is trained, where that is known beforehand.
-    """
+    """A call of one command, which trials may share; another of its options, or of what it needs, makes another task."""
 
     command: str
-    stem: str
+    stem: str  # of its place in the folder of the sweep
     options: Section
-    needs: Mapping[str, Task] = field(default_factory=dict)
-    own: Mapping[str, Task] = field(default_factory=dict)
-    round: int | str | None = None
+    needs: Mapping[str, Task] = field(default_factory=dict)  # calls before it, by what it takes them for
+    own: Mapping[str, Task] = field(default_factory=dict)  # calls for it alone, gone when it is finished
+    round: int | str | None = None  # of the ticket that is trained, where that is known beforehand
 
     @cached_property
     def place(self) -> str:

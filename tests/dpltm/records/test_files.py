@@ -38,7 +38,7 @@ def npz(tmp_path, **arrays):
 
 def test_missing_folder_and_kind(tmp_path):
     (tmp_path / "folder").mkdir()
-    kind = "unknown kind of file; give one that ends in .npz, .csv, .parquet or .arrow"
+    kind = "unknown kind of file; give one that ends in .npz, .csv (or .tsv, .csv.gz), .parquet or .arrow"
     faults = {"no.npz": "no such file; correct the path", "folder": kind, "t.txt": kind, "bare": kind}
     for name, fault in faults.items():
         assert refused(read_file, tmp_path / name, None) == f"`dataset` {tmp_path / name}: {fault}"

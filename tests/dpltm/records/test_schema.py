@@ -3,6 +3,7 @@
 import codecs
 import csv
 import datetime
+import gzip
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -294,7 +295,9 @@ FORMS = {
     "what Excel says": ("f.csv", 'skip = "sep="', b"sep=,\n" + PAGE.encode()),
     "blank lines above": ("f.csv", "", codecs.BOM_UTF8 + b" \n\n" + PAGE.encode()),
     "a long text": ("f.csv", "", PAGE.replace("Elm Road, x", f"Elm Road, {'x' * 200_000}").encode()),
-    "tabs": ("f.csv", 'separator = "\\t"', TABBED.encode()),
+    "tabs": ("d.tsv", "", TABBED.encode()),
+    "compressed": ("d.csv.gz", "", gzip.compress(PAGE.encode())),
+    "compressed tabs": ("D.TSV.GZ", 'separator = ","', gzip.compress(TABBED.encode())),
 }  # fmt: skip
 
 
@@ -307,10 +310,32 @@ def test_a_table_is_what_it_is_however_its_file_is_written(tmp_path, table, name
     read, plain = load(str(tmp_path / file), schema=schema, for_training=False), table()
     assert np.array_equal(arrays_of(read.train).x, arrays_of(plain.train).x)
     assert arrays_of(read.train).y.tolist() == arrays_of(plain.train).y.tolist()
-    settings = {"skip": schema.skip, "separator": schema.separator, "encoding": "utf-8-sig", "names": None}
-    cells = encode.table(tmp_path / file, settings)[0]
+    rows = {"skip": schema.skip, "separator": schema.separator, "encoding": "utf-8-sig", "names": None}
+    cells = encode.table(tmp_path / file, {"table": rows})[0]
     assert (list(cells), cells["age"]) == (ROWS[0].split(","), ["40", "70", "?", "20"])
     assert [column.name for column in draft(tmp_path / file, schema, None).columns] == list(cells)
+
+
+def test_what_was_cut_off_is_no_table(tmp_path):
+    path = tmp_path / "d.csv.gz"
+    for body in (gzip.compress(PAGE.encode())[:-9], b"none", b""):
+        path.write_bytes(body)
+        assert "d.csv.gz: " in refused(load, str(path), schema=parse_schema(TEXT, "it"))
+
+
+@pytest.mark.parametrize(
+    ("header", "mark"),
+    [
+        ('"age";"job";"y"', ";"),
+        ("age\tjob\ty", "\t"),
+        ('"one, and more";"y"', ";"),
+        ('id,"a;b;c"', ","),
+        ("a|b;c|d", "|"),
+    ],
+)
+def test_what_stands_between_names_is_found(tmp_path, header, mark):
+    (tmp_path / "d.csv").write_text(f"{header}\n")
+    assert draft(tmp_path / "d.csv", None, None).separator == mark
 
 
 def test_numbers_and_files_as_they_are_written_elsewhere(tmp_path):
@@ -327,7 +352,7 @@ def test_numbers_and_files_as_they_are_written_elsewhere(tmp_path):
     assert "Anteil: '12 EUR' is no number (record 0 from 0)" in said
     assert 'encoding = "latin-1" or separator = ";"' in refused(draft, path, None, None)
     path.write_text("a;b;y\n1,5;2;0\n")
-    assert "or say separator in a `schema`" in refused(draft, path, None, "y")
+    assert [column.name for column in draft(path, None, "y").columns] == ["a", "b", "y"], "by the names alone"
 
 
 # --- subgroups by a column: found again from what a schema made of the cells ---
