@@ -14,34 +14,29 @@ from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import (
-    Cell,
+    named,
     show_answer,
     show_notes,
-    show_privacy,
     show_table,
-    show_texts,
-    show_verdict,
     show_wrote,
 )
 from dpltm.errors import DataError, InputError
 from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
-from dpltm.privacy.describe import figure, guarantee
+from dpltm.privacy.describe import guarantee, percent
 from dpltm.progress import Progress
 from dpltm.records import tables
-from dpltm.records.files import TABLES, reading
+from dpltm.records.encode import no_formula
+from dpltm.records.files import TABLES, reading, suffix_of
 from dpltm.records.input_parts import shown
 from dpltm.records.load import load_records
 from dpltm.records.schema import NO_SCHEMA, Schema
 from dpltm.registry import Deferred
-from dpltm.reports.subjects import section
-from dpltm.reports.wording import COLUMNS as ARM_COLUMNS
-from dpltm.reports.wording import cells
+from dpltm.reports.statement import section
+from dpltm.reports.wording import markdown
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of
-from dpltm.tickets.predict import no_formula
-from dpltm.tickets.workbench import compare
 from dpltm.tickets.workbench.code import opened_run
 from dpltm.tickets.workbench.handover import exported
 from dpltm.tickets.workbench.records import open_dataset
@@ -62,45 +57,33 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     """How good a run's network is."""
     run = opened_run(request.run, request.model)
     check_score(run.spec, "evaluate")
-    resolved = request
-    if request.input is not None:  # of persons only where the file tells them apart
+    held_out = request.input is not None
+    if held_out:  # of persons only where the file tells them apart
         for name in ("dataset", "test", "subset"):
             if getattr(request, name) is not None:
                 raise InputError(f"`{name}`: `input` holds all records to measure on; leave `{name}` out")
         has_classes = run.schema is not None or request.schema is not None or run.target is not None
         classes = request.classes or (None if has_classes else run.spec.classes)
-        resolved = replace(request, dataset=request.input, classes=classes)
-    path = Path(resolved.dataset or "")
-    shared: tuple[str, ...] = BOUNDS if path.suffix else ()  # a dataset by its name has its own
-    if path.suffix.lower() in TABLES:
-        shared = (*BOUNDS, *COLUMNS)
-    trained_with: dict[str, Any] = {name: text for name, text in options_of(run).items() if name in shared}
-    resolved = replace(resolved, **{name: getattr(resolved, name) or text for name, text in trained_with.items()})
-    layout = stage.text_layout(run)
-    schema = run.schema if path.suffix.lower() in TABLES else None
-    opened = partial(open_dataset, resolved, for_training=request.input is None, schema=schema)
-    dataset = opened()
+        request = replace(request, dataset=request.input, classes=classes)
+    path = Path(request.dataset or "")
+    of_table = suffix_of(path) in TABLES
+    shared = (*(BOUNDS if path.suffix else ()), *(COLUMNS if of_table else ()))  # a dataset by its name has its own
+    as_trained: dict[str, Any] = {name: text for name, text in options_of(run).items() if name in shared}
+    request = replace(request, **{name: getattr(request, name) or text for name, text in as_trained.items()})
+    opened = partial(open_dataset, request, for_training=not held_out, schema=run.schema if of_table else None)
+    dataset, layout = opened(), stage.text_layout(run)
     if layout is not None and dataset.features != layout.length:
         with contextlib.suppress(DataError):  # no texts: another shape, which is refused below
             dataset = opened(length=layout.length)
-    if request.input is not None:
-        dataset = stage.as_held_out(dataset)
-    ledger = ledger_of(resolved.dataset, resolved, str(run.config.get("unit", "record")))
-    done = stage.evaluate(run, dataset, ledger, services(progress), request.by)
-    return {
-        "run": str(run.path),
-        "dataset": done.dataset,
-        "records": done.records,
-        "accuracy": done.accuracy,
-        "skill": None if done.skill is None else done.skill.to_json(),
-        "notes": list(done.notes),
-    }
+    ledger = ledger_of(request.dataset, request, str(run.config.get("unit", "record")))
+    tested = stage.as_held_out(dataset) if held_out else dataset
+    done = stage.evaluate(run, tested, ledger, services(progress), request.by)
+    return {"run": str(run.path), **vars(done), "skill": None if done.skill is None else done.skill.to_json()}
 
 
 def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     """Write the predictions of a run's network."""
-    out = Path(request.out)
-    source = request.input
+    out, source = Path(request.out), request.input
     if out.suffix.lower() != ".csv":
         raise InputError(f"`out`: {out} is no .csv; name it so (dpltm.predict gives arrays)")
     check_free(out)
@@ -128,7 +111,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
 
 def _beside(source: Path, features: set[str], schema: Schema | None, expected: set[str | None]) -> list[str]:
     """Return the columns of a table that has all features of a run, but for these, ``expected`` ones and its schema's."""
-    if not features or source.suffix.lower() not in TABLES:
+    if not features or suffix_of(source) not in TABLES:
         return []
     with reading(source, "`input`"):
         names = tables.Table(source, schema or NO_SCHEMA).names
@@ -167,12 +150,8 @@ def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
 
 def show_export(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show what was written, how near it is to dpltm, and what it cost."""
-    rich.print(f"wrote {body['written']}: {', '.join(body['files'])}")
-    rich.print(
-        f"the same answers as dpltm to {body['difference']:.1g}, on {body['compared']} made-up records", style="dim"
-    )
+    show_answer("wrote {written}", rich, {name: part for name, part in body.items() if name != "about"})
     rich.print(guarantee(body["about"]["certified"]), style="bold")
-    show_notes(rich, body)
 
 
 evaluate_command = answering(evaluate, partial(show_answer, "evaluated {run}"))
@@ -181,20 +160,26 @@ export_command = answering(export, show_export)
 
 
 def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show what was written, and the guarantee in it."""
-    for problem in body["problems"]:
-        rich.print(f"not complete: {problem}", style="bold")
-    show_privacy(rich, body["privacy"])
-    show_wrote(rich, body, "report")
-    if body["decision"]:
-        rich.print(body["decision"], style="bold")
-    else:
-        show_verdict(rich, body)
+    """Show what was written, and last what it decides."""
+    show_answer("wrote {report}", rich, body)
+    rich.print(body["decision"] or body["verdict"] or "", style="bold")
+
+
+COMPARED = (
+    "auc", "r2", "rmse", "mean_rmse", "certified", "nominal", "delta", "adjacency", "unit", "density", "live", "parameters",
+    "trained", "filter",
+)  # fmt: skip
+"""Keys of rows that the table of a comparison shows as they are."""
 
 
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the table, what all of it costs, and notes."""
-    show_texts(rich, list(compare.COLUMNS), compare.texts(body), compare.title(body) or None)
+    columns = named("run", "accuracy", *COMPARED)
+    columns["95 % interval"] = lambda row: (
+        "-" if row["low"] is None else f"{100 * row['low']:.2f} to {percent(row['high'])}"
+    )
+    columns["majority"] = lambda row: "-" if row["majority"] is None else percent(row["majority"])
+    show_table(rich, body["rows"], columns)
     if (together := body["together"]) is not None:
         rich.print(f"all {together['runs']} released together: {guarantee(together)}", style="bold")
     show_notes(rich, body)
@@ -202,27 +187,14 @@ def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show a plan or an outcome: first what all of it costs, then a row for each arm."""
-    if body.get("dry_run"):
-        names = ("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier")
-        columns: dict[str, Cell] = {name.replace("_", " "): name for name in names}
-        columns["certified epsilon"] = lambda row: (
-            "-" if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"])
-        )
-        show_table(rich, body["arms"], columns, f"would run {body['recipe']} in {body['out']}")
-        rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")
+    """Show a plan; or an outcome, as ``results.md`` has it."""
+    if not body.get("dry_run"):
+        rich.print(markdown(body), soft_wrap=True)
+        rich.print(f"wrote {body['out']}/results.json, results.md" + (", figure.png" if body["figure"] else ""))
         return
-    rich.print(f"all together: {guarantee(body['privacy']['certified'])}", style="bold")
-    quick = " (quick version: says that it works, and no more)" if body["quick"] else ""
-    show_texts(rich, ARM_COLUMNS, [cells(row, body) for row in body["arms"]], f"{body['recipe']}{quick}")
-    for row in body["arms"]:
-        for hole in row["missing"]:
-            rich.print(f"hole: {row['name']}, seed {hole['seed']}: {hole['why']}", style="bold")
-        if row["note"]:
-            rich.print(f"- {row['name']}: {row['note']}", style="dim")
-    show_notes(rich, body)
-    show_notes(rich, body["privacy"])
-    rich.print(f"wrote {body['out']}/results.json, results.md" + (", figure.png" if body.get("figure") else ""))
+    columns = named("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier", "certified")
+    show_table(rich, body["arms"], columns, f"would run {body['recipe']} in {body['out']}")
+    rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")
 
 
 report_command = answering(

@@ -11,12 +11,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Summary:
-    """Several measurements of one figure, each with its own seed.
+    """Measurements of one figure by seed: sample deviation, and half the width of the mean's 95 % interval by Student's t.
 
-    Attributes:
-        sd: sample standard deviation (n - 1); nan of fewer than two.
-        half: half width of the 95 % confidence interval of the mean, t sd / sqrt(n) with Student's t of n - 1 degrees of
-            freedom; nan of fewer than two.
+    Both are nan of fewer than two.
     """
 
     count: int

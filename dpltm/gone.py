@@ -53,6 +53,7 @@ GONE: dict[str, str] = {
     "recipe.measure": "arms are compared by accuracy; leave it out",
     "features": "scripts/make_drawings.py and scripts/make_photographs.py of the repository make what is bundled",
     "--criterion energy": "take `criterion` magnitude",
+    "datasets schema --no-header": "say header = false above the columns of a `schema`, in their order",
     "datasets overlap": "compare rows by a program of your own; `test` of a command still refuses rows of its training",
     "generate --pool": "weights are judged one by one; leave it out",
     "synthesize": "make synthetic records by a library, and declare them as what they are; tickets by `criterion` dp-train",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from dpltm.errors import ArtifactError
-from dpltm.privacy.entry import value_from_json
 from dpltm.privacy.trade_off import Curves
 from dpltm.registry import Deferred
 from dpltm.tickets.files import check_free, check_writable, read_bytes, replaced
@@ -39,17 +39,12 @@ Pairs = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together, of one name in the legend.
-
-    Attributes:
-        style: of matplotlib; ``o`` for points alone, ``:`` for a line that is there for comparison only.
-        spread: low and high of each point, drawn as bars of points or as a band around a line; empty for none.
-    """
+    """Points that belong together, of one name in the legend."""
 
     name: str
     points: Pairs
-    style: str = "-"
-    spread: Pairs = ()
+    style: str = "-"  # of matplotlib; ``o`` for points alone, ``:`` for a line that is there for comparison only
+    spread: Pairs = ()  # low and high of each point, drawn as bars; empty for none
 
     @property
     def label(self) -> str:
@@ -81,14 +76,9 @@ def _draw(axes: Any, chart: Chart) -> None:
         drawable = np.isfinite(values).all(1) & ((values[:, 0] > 0) | (not log))
         x, y = values[drawable].T
         spread = np.array(series.spread, float).reshape(-1, 2)[drawable if series.spread else slice(0)]
-        if series.style == "o":
-            axes.errorbar(x, y, np.abs(spread.T - y) if len(spread) else None, fmt="o", label=series.label)
-            continue
-        (line,) = axes.plot(x, y, series.style, label=series.label, markersize=4)
-        if series.style == ":":
-            line.set_color("0.4")
-        if len(spread):
-            axes.fill_between(x, *spread.T, color=line.get_color(), alpha=0.15, linewidth=0)
+        bars = np.abs(spread.T - y) if len(spread) else None
+        color = "0.4" if series.style == ":" else None
+        axes.errorbar(x, y, bars, fmt=series.style, label=series.label, color=color, markersize=4, elinewidth=1)
     axes.set(title=chart.title, xlabel=chart.x, ylabel=chart.y, **chart.axes)
     if log:  # matplotlib's own marks are powers of ten
         axes.xaxis.set_major_locator(_MARKS(subs=(1, 2, 5)))
@@ -178,25 +168,15 @@ def accuracy_over_steps(arms: Mapping[str, Sequence[Metrics | None]]) -> list[Ch
     return [Chart("Accuracy over steps", "step", ACCURACY, lines)] if lines else []
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What a run notes at a step, as far as charts show it."""
-
-    step: int
-    accuracy: float | None
-
-
 def read_metrics(path: Path) -> dict[int, float] | None:
     """Return the accuracies that a run noted, by step; None if the file is missing or damaged."""
     try:
-        lines = map(json.loads, read_bytes(path, MAX_METRICS, 1).decode().splitlines())
-        noted = [
-            value_from_json(Measured, {name: line.get(name) for name in ("step", "accuracy")}, "metrics")
-            for line in lines
-        ]
-    except (ArtifactError, ValueError, AttributeError, RecursionError):
+        lines = [json.loads(line) for line in read_bytes(path, MAX_METRICS, 1).decode().splitlines()]
+        metrics = {line["step"]: line["accuracy"] for line in lines if line["accuracy"] is not None}
+        fit = all(type(step) is int and math.isfinite(accuracy) for step, accuracy in metrics.items())
+    except (ArtifactError, LookupError, OverflowError, TypeError, ValueError, RecursionError):
         return None
-    return {point.step: point.accuracy for point in noted if point.accuracy is not None}
+    return metrics if fit else None
 
 
 def against_epsilon(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:

@@ -30,9 +30,6 @@ from dpltm.networks.state import unwritten
 from dpltm.randomness.sampling import LIMIT, ROUNDING, check_chunks, scale_of
 from dpltm.records.made_up import filled_up, same_numbers
 
-LONG = 5.0
-"""Processor time, in seconds, from which on a plan is of a network that is better tried on all threads."""
-
 ROWS = 32
 """Made-up records that a network is tried with before passes have a shape."""
 
@@ -152,7 +149,7 @@ class RecordGradients:
                 x, y = (values.new_empty(0, *values.shape[1:]) for values in (x, y))  # which holds no records
                 like = MadeUp(x, y, self._parameters[0].dtype, fillings=self._fillings)
                 self._plan = make_plan(self._model, self._live_mask, self._loss, like, self._compile, self._grouped)
-            self._long = time.process_time() - began > LONG
+            self._long = time.process_time() - began > 5.0  # seconds, of a network that is better tried on all threads
             self._checked = state
             self._rehearsed.clear()
             self._tried = 0

@@ -94,9 +94,8 @@ class ExplicitLayer(Layer):
                 place.copy_(flat)
 
     def average(self, sizes: Tensor, records: int) -> None:
-        """Put the mean gradient of each group of consecutive rows in place of theirs; ``sizes`` ``(groups,)`` may hold 0.
-        As many as ``records`` are left: those beyond the groups fill a pass up. What is not finite in one record is not in
-        its group. Each sum takes a group's rows one by one, each time rounded correctly, so it depends on nothing else."""
+        """Put the mean gradient of each group of ``sizes`` consecutive rows in place of theirs; ``records`` are left, those
+        beyond the groups to fill a pass up. A group's rows are added one by one, so it depends on nothing else."""
         owner = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
         for name, values in self._values.items():
             means = self._space.rows(f"means {name}", (records, values.shape[1]), self._like)

@@ -18,9 +18,8 @@ from dpltm.gradients.draws import Draws
 
 @dataclass
 class Call:
-    """One call of one module, its tensors detached: ``outputs`` that a loss can depend on, in the order of flattening, their
-    ``places`` in the flattened output, and the loss's gradient at each, None where the loss does not depend on it. In a
-    network that draws: ``keys`` of the records, and the number of the ``first`` draw within the call."""
+    """One call of one module, its tensors detached: ``outputs`` that a loss can depend on, their ``places`` in the flattened
+    output, and the loss's gradient at each, if any; ``keys`` of records, and the number of the ``first`` draw in it."""
 
     module: Any  # of a class that its rule knows
     inputs: tuple[Any, ...]
@@ -262,8 +261,7 @@ class Layer(Protocol):
 
     def measure(self, rows: slice) -> tuple[Tensor, Tensor]:
         """Of each record, ``(rows,)``: how much it brings, NaN or no smaller than its largest magnitude but for rounding,
-        and the squared norm of its gradient, in the layer's precision or better: by blocks of ``BLOCK`` in the gradients'
-        own, which are added in float64."""
+        and the squared norm of its gradient, in the layer's precision or better."""
         squares = []
         for values in self._values.values():
             in_blocks = values.shape[1] // BLOCK * BLOCK

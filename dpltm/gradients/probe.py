@@ -101,20 +101,13 @@ def _of_class(kind: type) -> object:
     return kind, *((name, _setting(vars(kind).get(name), 0)) for name in names if name != "__doc__")
 
 
-TRIES = 3
-"""Calls that all have to move a common generator before it is said that they do: another thread may have."""
-
-DEEP = 3
-"""Collections within each other that settings are looked for in."""
-
-
 def _setting(value: object, depth: int) -> object:
     """What could switch something: numbers, texts, functions, and what collections hold of those; not a program's notes."""
     if isinstance(value, (int, float, str)):
         return repr(value)
     if isinstance(value, Tensor):
         return repr(value.item()) if value.numel() == 1 and value.layout == torch.strided else None
-    if depth == DEEP:
+    if depth == 3:  # collections within each other
         return None
     if isinstance(value, SimpleNamespace) or (is_dataclass(value) and hasattr(value, "__dict__")):
         value = vars(value)
@@ -386,7 +379,7 @@ class Probe:
             name, module = under_way[-1] if under_way else ("", None)
             who = "the loss, or a hook," if module is None else f"{name or 'its forward'} ({type(module).__name__})"
             raise InputError(f"model: {who} {error}") from None
-        for _ in range(TRIES):  # another thread may have drawn
+        for _ in range(3):  # another thread may have drawn
             if before == drawn_so_far(x):
                 return
             before = drawn_so_far(x)

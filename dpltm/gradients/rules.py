@@ -337,9 +337,8 @@ def convolution(call: Call, records: int, room: Room, _space: Workspace) -> Grad
 
 
 def in_groups(module: nn.Module) -> bool:
-    """True where a convolution with a group for each record has a quick kernel (oneDNN's): whole blocks of eight channels,
-    no large kernel that is moved by more than one, few weights. Measured within steps, at 8 to 256 channels; a rule, since
-    what is timed anew in each process would not give the same bits after resuming."""
+    """True where a convolution with a group for each record has a quick kernel (oneDNN's), as measured at 8 to 256 channels;
+    a rule, since what is timed anew in each process would not give the same bits after resuming."""
     if not isinstance(module, nn.Conv2d) or module.weight.dtype != torch.float32 or module.weight.is_cuda:
         return False
     weight, groups = module.weight, module.groups

@@ -52,8 +52,6 @@ Batch = Callable[["Tensor", "Tensor"], "Tensor"]
 class Network:
     """A network for some records: what is built from it has fixed parameter names and shapes.
 
-    A kind by name (:class:`ModelSpec`), or a module of the user's own (``dpltm.networks.own_network.OwnNetwork``).
-
     Attributes:
         text: its name, or where its code came from.
         features: input size of one flattened record.

@@ -34,9 +34,6 @@ _SWITCHES = {
 """Settings of torch that may round products, or choose how they are taken, and how none does. The first two are older than
 those of operators, which torch writes when these are written, and so come first."""
 
-FINE = "none"
-"""What an operator says that was not set: nothing is rounded by itself."""
-
 
 @cache
 def _access(switch: str) -> tuple[Callable[[], Any], Callable[[Any], object]]:
@@ -89,7 +86,7 @@ def _exact() -> Callable[[], None]:
             read, write = _access(switch)
             found.append((read, write, read(), exact))
     for _, write, value, exact in found:
-        if value not in (exact, FINE):
+        if value not in (exact, "none"):  # as operators say that were not set
             write(exact)
 
     def restore() -> None:

@@ -46,7 +46,6 @@ sequences those of a record."""
 Shapes = Mapping[str, tuple[int, ...]]
 """Name and shape of every parameter, in order."""
 
-
 Layers = list[tuple[str, "nn.Module"]]
 """Modules by name, in order, each applied to what the one before it gives."""
 

@@ -58,7 +58,6 @@ AGREE = 1e-3
 ROWS = 32
 """Records that every network is tried with as it is made; before private ones are scored, as many as then are."""
 
-
 MAX_TENSORS = 100_000
 """Most parameters and buffers."""
 

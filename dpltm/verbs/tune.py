@@ -47,11 +47,8 @@ from dpltm.training.artifacts import StartingPoint, TicketSet, default_network, 
 from dpltm.training.descent import cross_entropy, train
 from dpltm.training.plan import NoisySteps, check_metric
 
-MAX_TRIALS = 10_000
-"""Most combinations of a grid."""
-
-HELD_OUT = 5
-"""Fraction (a fifth) of public records, drawn by ``seed``, that is held out to score on without a test split."""
+MAX_TRIALS = 10_000  # most combinations of a grid
+HELD_OUT = 5  # fraction (a fifth) of public records, drawn by ``seed``, that is scored on where there is no test split
 
 SEARCHED = ("lr", "clip_norm", "epochs", "batch_size")
 """Options of a training that a search decides, and lists of a search."""
@@ -61,16 +58,9 @@ Labelled = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Trial:
-    """One combination of settings, and how it did.
+    """One combination of settings, with what the private training would be, and how it did."""
 
-    Attributes:
-        round: None without a ticket set.
-        steps, noise_multiplier: of the private training.
-        score, scores: by the metric, of each of its trainings, and their mean; not a number before it is tried.
-        accuracy, accuracies: the same where accuracy is the metric, and None elsewhere.
-    """
-
-    round: int | None
+    round: int | None  # None without a ticket set
     lr: float
     clip_norm: float
     epochs: float
@@ -78,9 +68,9 @@ class Trial:
     density: float
     steps: int
     noise_multiplier: float
-    score: float = math.nan
+    score: float = math.nan  # by the metric: the mean of those of its trainings
     scores: tuple[float, ...] = ()
-    accuracy: float | None = None
+    accuracy: float | None = None  # the same where accuracy is the metric
     accuracies: tuple[float, ...] | None = None
 
     def __str__(self) -> str:
@@ -90,7 +80,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """All trials, best first; the lineage of what they were searched on; and the report: the search costs nothing."""
+    """All trials, best first; the lineage of what they were searched on; and the report."""
 
     options: TuneOptions
     trials: tuple[Trial, ...]
@@ -176,25 +166,23 @@ def tune(
 
 
 def check_request(request: TuneRequest) -> None:
-    """Raise InputError for options that are out of range or contradict each other, whatever the tickets."""
+    """Raise InputError for options that are refused whatever the tickets."""
     if request.set is not None:
         check_set_decides(request, request.model)
     _grid(request, [None])
 
 
 def _settled(options: TuneOptions, tickets: TicketSet | None) -> list[Trial]:
-    """Return every combination, or so many draws of them, with the noise that the private training will have."""
+    """Return the combinations to try, with the noise that the private training will have."""
     by_round: dict[int | None, Ticket | None] = {None: None}
-    if tickets is None and options.rounds is not None:
-        raise InputError("`rounds`: only for a ticket set; leave it out")
-    if tickets is not None and options.rounds is not None:
-        numbers = options.rounds.split(",")
-        if not all(map(str.isdecimal, numbers)):
-            raise InputError(f"`rounds`: {options.rounds!r} is not a list of rounds, such as 0,3,6")
-        by_round = {int(number): tickets.ticket(int(number)) for number in numbers}
-    elif tickets is not None:
+    if tickets is not None:
         dense, *pruned = tickets.body.tickets
         by_round = {ticket.round: ticket for ticket in pruned or [dense]}
+    if options.rounds is not None:
+        numbers = options.rounds.split(",")
+        if tickets is None or not all(map(str.isdecimal, numbers)):
+            raise InputError(f"`rounds`: {options.rounds!r} is not a list of rounds of a ticket set, such as 0,3,6")
+        by_round = {int(number): tickets.ticket(int(number)) for number in numbers}
     trials = []
     for number, lr, clip_norm, epochs, batch_size in _grid(options, by_round):
         rate = batch_size / (options.for_records or 1)
@@ -210,7 +198,7 @@ def _settled(options: TuneOptions, tickets: TicketSet | None) -> list[Trial]:
 
 
 def _grid(options: TuneOptions, rounds: Iterable[int | None]) -> list[tuple[Any, ...]]:
-    """Return rounds with values of ``SEARCHED``: all, or so many draws; refuse what can be refused whatever the records."""
+    """Return rounds with values of ``SEARCHED``: all, or so many draws."""
     records = options.for_records or 1
     if not options.delta < 1 / records:
         raise InputError(f"`delta`: {options.delta:g} is not below 1/n for {records} records; take a smaller one")
@@ -265,11 +253,8 @@ def _check_classes(records: Arrays) -> None:
 def _score(
     start: StartingPoint, trial: Trial, options: TuneOptions, rows: Labelled, test: Labelled, key: bytes
 ) -> float:
-    """Return the score of one training on the public records, each step as noisy as the private one.
-
-    The sum over a batch is divided by its expected size; where the public records are fewer than that, all of them take
-    part and the noise shrinks along, so that the mean gradient is as noisy all the same.
-    """
+    """Return the score of one training on the public records, each step as noisy as the private one."""
+    # of fewer records than a batch all take part and the noise shrinks along: the mean gradient is as noisy all the same
     count = len(rows[1])
     batch = min(trial.batch_size, float(count))
     filter = make_filter("clip", clip_norm=trial.clip_norm)

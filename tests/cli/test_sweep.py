@@ -88,7 +88,8 @@ def test_a_sweep_from_start_to_end(cli: Callable[..., Any], sweep: Callable[...,
     assert not list(out.glob("draws/*"))  # copies that were drawn from are gone
     (out / "dpltm.ledger.key").unlink()  # nothing is left to do that would enter something, or need it
     shown = cli("run", "--config", "r.toml", "--jobs", "1").out
-    assert shown.startswith("all together: certified epsilon = ")
+    assert "\n\nAll together: certified epsilon = " in shown
+    assert (out / "results.md").read_text() in shown
 
 
 def test_the_papers_rule_chooses_before_a_set_is_carried_over(sweep: Callable[..., dict[str, Any]]) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
 from dpltm.options.evaluate import CompareRequest
 from dpltm.privacy.account import Account
-from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
-from dpltm.reports.statement import interval
-from dpltm.reports.subjects import count, run_subject, section
+from dpltm.reports.statement import count, interval, run_subject, section
 from dpltm.tickets.charts import against_epsilon, new_picture, write_charts
 from dpltm.tickets.run import FoundRun, find_run
 
@@ -22,7 +20,11 @@ from dpltm.tickets.run import FoundRun, find_run
 def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm compare``; a picture is drawn where one was asked for."""
     del progress
-    paths = _folders(request.runs or ())
+    paths: dict[Path, str] = {}  # with what the table calls them; a sweep stands for all of its runs
+    for name in request.runs or ():
+        members = Path(name) / "members"
+        folders = {member / "run": member.name for member in sorted(members.iterdir())} if members.is_dir() else None
+        paths |= folders or {Path(name): name}
     if len(paths) < 2:
         raise InputError("RUN: name at least two different runs, or a sweep with several")
     picture = new_picture(request.plot)
@@ -33,18 +35,6 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
             raise InputError("`plot`: no run has both an accuracy and a finite epsilon")
         write_charts(picture, charts, "Runs")
     return {**body, "plot": request.plot}
-
-
-def _folders(names: Sequence[str]) -> dict[Path, str]:
-    """Folders of runs, with what the table calls them: a sweep stands for all of its."""
-    labels: dict[Path, str] = {}
-    for name in names:
-        path = Path(name)
-        if (path / "members").is_dir():
-            labels |= {member / "run": member.name for member in sorted((path / "members").iterdir())}
-        else:
-            labels[path] = name
-    return labels
 
 
 CHOOSING = "choosing among these rows by their accuracy is a search, which no figure here counts"
@@ -68,18 +58,7 @@ def compare(runs: Sequence[FoundRun]) -> dict[str, Any]:
     if not ended and not any(run.state == "unfinished" for run in runs):
         raise InputError(f"RUN: nothing can be compared: {runs[0].problems[0]}")
     rows = [_row(run, why.get(run.label)) for run in runs]
-    if any(run.config.get("target") for run in runs):
-        rows = [dict.fromkeys(OF_NUMBERS.values()) | row for row in rows]
-    stated = [row for row in rows if row["certified"] is not None]
-    usual = next((_relation(row) for row in stated if row["compared"]), None)
-    for row in rows:
-        other = usual is not None and row in stated and _relation(row) != usual
-        row["other_terms"] = _relation(row) if other else None
     return {"rows": rows, "together": _together(alike), "notes": _notes(runs, rows, alike)}
-
-
-def _relation(row: Mapping[str, Any]) -> str:
-    return f"{row['adjacency']}, unit {row['unit']}"
 
 
 def unlike(run: FoundRun, other: FoundRun) -> str | None:
@@ -104,7 +83,7 @@ def unlike(run: FoundRun, other: FoundRun) -> str | None:
 
 
 SETTINGS = ("density", "live", "parameters", "filter", "steps", "noise_multiplier")
-MEASURED = ("accuracy", "test_records", "auc", "chance_over_share", "log_loss")
+MEASURED = ("accuracy", "test_records", "auc", "chance_over_share", "log_loss", "r2", "rmse", "mean_rmse")
 """Of a statement, which stand in a row under the same names."""
 
 
@@ -114,7 +93,6 @@ def _row(run: FoundRun, why: str | None) -> dict[str, Any]:
     certified = section(run.privacy, "certified")
     density, at = settings["density"], settings["round"]
     ends = interval(outcome["accuracy"], outcome.get("test_records"))
-    of_numbers = OF_NUMBERS.values() if run.config.get("target") is not None else ()
     return {
         "run": run.label,
         "state": run.state,
@@ -126,7 +104,7 @@ def _row(run: FoundRun, why: str | None) -> dict[str, Any]:
         "low": ends.get("low"),
         "high": ends.get("high"),
         "majority": outcome.get("majority_accuracy"),
-        **{name: outcome.get(name) for name in (*MEASURED, *of_numbers)},
+        **{name: outcome.get(name) for name in MEASURED},
         "certified": certified.get("epsilon"),
         "nominal": section(run.privacy, "nominal").get("epsilon"),
         **{key: certified.get(key) for key in ("delta", "adjacency", "unit")},
@@ -152,60 +130,7 @@ def _notes(runs: Sequence[FoundRun], rows: Sequence[Mapping[str, Any]], alike: S
         why = None if row["compared"] else row["why_not"]
         notes += [f"{run.label}: not compared: {why}"] if why else []
         notes += [f"{run.label}: {problem}" for problem in run.problems if problem != why]
-    terms = {(row["delta"], _relation(row)) for row in rows if row["compared"] and row["certified"] is not None}
-    if len(terms) > 1:
-        notes.append("certified epsilons are stated at different delta, relations or units: read each with its own")
     if len({run.part.snapshot for run in alike if run.part is not None}) > 1:
         notes.append("records are taken for the same by their name: their ledgers cannot tell whether they are")
     notes += [note for key, note in READING.items() if any(row[key] is not None for row in rows)]
     return [*notes, CHOOSING]
-
-
-# --- as text ----------------------------------------------------------------------------------------------------------
-
-
-OF_NUMBERS = {"R2": "r2", "RMSE": "rmse", "RMSE of the mean": "mean_rmse"}
-"""Columns of runs that predict a number."""
-
-
-COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "run": ("run", str),
-    "accuracy": ("accuracy", percent),
-    "95 % interval": ("ends", lambda ends: f"{100 * ends[0]:.2f} to {percent(ends[1])}"),
-    "majority": ("majority", percent),
-    "AUC": ("auc", "{:.3f}".format),
-    **{name: (key, "{:.4g}".format) for name, key in OF_NUMBERS.items()},
-    "certified epsilon": ("certified", figure),
-    "nominal": ("nominal", figure),
-    "density": ("density", percent),
-    "live": ("live", "{:,}".format),
-    "parameters": ("parameters", "{:,}".format),
-    "trained": ("trained", str),
-    "filter": ("filter", str),
-}
-"""The columns of the table: keys of rows, and the text of what stands there; a dash where that is not known."""
-
-
-def texts(body: Mapping[str, Any]) -> list[list[str]]:
-    """Return the rows as texts."""
-    return [_texts(row) for row in body["rows"]]
-
-
-def _texts(row: Mapping[str, Any]) -> list[str]:
-    left_out = "not compared" if row["state"] == "finished" else row["state"]
-    values = {**row, "ends": None if row["low"] is None else (row["low"], row["high"])}
-    values["run"] = row["run"] if row["compared"] else f"{row['run']} ({left_out})"
-    cells = {key: "-" if values.get(key) is None else form(values[key]) for key, form in COLUMNS.values()}
-    for name in ("certified", "nominal"):
-        if row["other_terms"] and row[name] is not None:
-            cells[name] += f" ({row['other_terms']})"
-    return list(cells.values())
-
-
-def title(body: Mapping[str, Any]) -> str:
-    """Return what the certified epsilons are stated at, where all compared rows agree; else nothing."""
-    stated = {
-        f"certified epsilon: delta {row['delta']:g}, {_relation(row)}"
-        for row in body["rows"] if row["compared"] and row["certified"] is not None
-    }  # fmt: skip
-    return stated.pop() if len(stated) == 1 else ""

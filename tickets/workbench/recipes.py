@@ -34,8 +34,10 @@ from dpltm.options.tune import TuneRequest
 from dpltm.privacy.account import check_private
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
 from dpltm.privacy.ledger import Ledger
+from dpltm.progress import SILENT
 from dpltm.pruning.generation import without_data
 from dpltm.records.dataset import Dataset
+from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import read_toml
 from dpltm.tickets.workbench import latent
 from dpltm.tickets.workbench.code import code_named, own_of
@@ -79,12 +81,11 @@ BY_SEED = ("train", "transfer", "latent train")  # commands whose seed is that o
 # --- the form of the file ---------------------------------------------------------------------------------------------
 
 
-def dashed(section: Section) -> dict[str, Any]:
-    """Return a table with dashes in its keys."""
+def _dashed(section: Section) -> dict[str, Any]:
     return {key.replace("_", "-"): value for key, value in section.items()}
 
 
-Values = Annotated[dict[str, Any], AfterValidator(dashed)]
+Values = Annotated[dict[str, Any], AfterValidator(_dashed)]
 Figures = int | float | str | None
 VariedKey = Annotated[str, Field(pattern=r"^(train|select|tune|latent\.(scheme|encode|train))\.[a-z0-9-]+$")]
 
@@ -107,12 +108,7 @@ class Layer(Table):
 class Arm(Layer):
     """One row of a recipe's table: a training, its records and its tickets.
 
-    Attributes:
-        group: the name before what varies was put behind it; rows of a group are one line of the figure.
-        varied: the value that varies, of its first key, if any.
-        paper: what the paper reports, in percent; in the file, the key of that figure in ``sources.toml`` as well.
-        tickets: name of the set it trains from; None for the whole network.
-        round: of the ticket, ``random`` for one of all, None where it is drawn, or chosen by a search.
+    Rows of a ``group``, the name in the file, are one line of the figure, over the value that ``varied``, of the first key.
     """
 
     name: str
@@ -131,17 +127,12 @@ class Arm(Layer):
             raise ValueError("an arm is of dpltm latent, or of dpltm train; not of both")
         if self.vary:
             return self  # which its rows complete
-        asked = [self.round, self.select]
-        if self.tickets is None and asked != [None, None]:
+        ways = [self.round, self.select].count(None)
+        if self.tickets is None and ways < 2:
             raise ValueError("a round, or a draw, is of tickets; name a set, or leave it out")
-        if self.tickets is not None and (None not in asked or (asked == [None, None] and self.tune is None)):
+        if self.tickets is not None and ways != 1 and not (ways == 2 and self.tune is not None):
             raise ValueError(f"give one of round and select: which ticket of {self.tickets} is trained")
         return self
-
-    @property
-    def draw(self) -> Section:
-        """Options of its draw."""
-        return draw_options(self.select or {}, self.train)
 
     @property
     def search(self) -> tuple[str | None, dict[str, Any]]:
@@ -228,10 +219,6 @@ class Recipe:
         section = self.origin(name)
         return str(section.get("provenance", "dp" if section.get("criterion") in DP_CRITERIA else "data-free"))
 
-    def rounds(self, name: str) -> int:
-        """Return the rounds that a set has."""
-        return int(self.origin(name).get("rounds", GenerateRequest.rounds))
-
     def _task(self, arm: Arm, seed: int) -> Task:
         name, needs, own, number = f"{slug(arm.name)}-s{seed}", dict[str, Task](), dict[str, Task](), arm.round
         if arm.latent is not None:
@@ -248,11 +235,13 @@ class Recipe:
         if arm.tickets is not None:
             needs["ticket"] = scored = self._set(arm.tickets, seed)
             if number == "random":
-                number = random.Random(f"{seed} {arm.tickets}").choice(range(1, self.rounds(arm.tickets) + 1))
+                rounds = int(self.origin(arm.tickets).get("rounds", GenerateRequest.rounds))
+                number = random.Random(f"{seed} {arm.tickets}").choice(range(1, rounds + 1))
             if arm.select is not None:
                 while reads_no_records(arm.select) and scored.needs:
                     scored = scored.needs["set"]  # a set that is carried over has no accuracies
-                own["draw"] = Task("select", f"draws/{name}", arm.draw, {"set": scored})
+                drawing = draw_options(arm.select, arm.train)
+                own["draw"] = Task("select", f"draws/{name}", drawing, {"set": scored})
         return Task("train", f"members/{name}", {**arm.train, "seed": seed}, needs, own, number)
 
     def _set(self, name: str, seed: int) -> Task:
@@ -268,21 +257,14 @@ _ENDS = {"tune": ".toml", "train": "/run", "latent train": "/run"}  # of places
 
 @dataclass(frozen=True)
 class Task:
-    """A call of one command, which trials may share; another of its options, or of what it needs, makes another task.
-
-    Attributes:
-        stem: its place in the folder of the sweep, before what tells it from others.
-        needs: calls that must be made before it, by what it takes them for; others may need them too.
-        own: calls that belong to it alone: they are made first, and gone when it is finished.
-        round: of the ticket that is trained, where that is known beforehand.
-    """
+    """A call of one command, which trials may share; another of its options, or of what it needs, makes another task."""
 
     command: str
-    stem: str
+    stem: str  # of its place in the folder of the sweep
     options: Section
-    needs: Mapping[str, Task] = field(default_factory=dict)
-    own: Mapping[str, Task] = field(default_factory=dict)
-    round: int | str | None = None
+    needs: Mapping[str, Task] = field(default_factory=dict)  # calls before it, by what it takes them for
+    own: Mapping[str, Task] = field(default_factory=dict)  # calls for it alone, gone when it is finished
+    round: int | str | None = None  # of the ticket that is trained, where that is known beforehand
 
     @cached_property
     def place(self) -> str:
@@ -294,7 +276,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Trial:
-    """One arm with one seed, and its training: one release."""
+    """One arm with one seed, and its training."""
 
     arm: Arm
     seed: int
@@ -502,7 +484,7 @@ class _Rehearsal:
     declared: list[Entry] = field(default_factory=list)
     sets: dict[str, TicketSet] = field(default_factory=dict)
     plans: dict[str, TrainingPlan] = field(default_factory=dict)
-    services: Services = field(default_factory=Services)
+    services: Services = field(default_factory=lambda: services(SILENT))
 
     def make_set(self, name: str, section: Section) -> TicketSet:
         options = {"name": name} | {key: value for key, value in section.items() if key != "from"}
@@ -558,7 +540,8 @@ class _Rehearsal:
         self.plans[arm.name] = plan
 
     def _check_draw(self, arm: Arm, request: TrainRequest) -> None:
-        draw = check_options("select", arm.draw, {})
+        draw = check_options("select", draw_options(arm.select or {}, arm.train), {})
+        select.check_options(draw, self._set_above(arm.tickets))
         if request.epsilon is not None and request.epsilon <= (draw.eps1 or 0):
             raise InputError(f"`eps1`: {draw.eps1:g} leaves nothing of the budget {request.epsilon:g}")
         if draw.rule != "mechanism" and self.recipe.provenance(str(arm.tickets)) != "public":

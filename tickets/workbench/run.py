@@ -23,7 +23,6 @@ from dpltm.tickets import files
 from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.ledger_file import BESIDE, ledger_of
-from dpltm.tickets.ticket_set import private_path
 from dpltm.tickets.workbench.code import own_of
 from dpltm.tickets.workbench.recipes import Stages, at, check_options, digest, draw_options, stand_in
 from dpltm.tickets.workbench.records import open_dataset
@@ -89,7 +88,6 @@ def run_stages(document: Mapping[str, Any], path: Path, options: RunRequest, pro
             progress.say(f"{root}: {AGAIN}")
         if not (root / "generate.json").exists():  # or what is there is of an attempt that died, without an answer
             remove(places["ticket_set"])
-            remove(private_path(places["ticket_set"]))
         answers = dict[str, Any]()
         for name, make in STAGES.items():
             kept = places["run"] / "result.json" if name == "train" else root / f"{name}.json"

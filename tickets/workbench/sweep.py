@@ -74,10 +74,7 @@ AGAIN = (
 CONNECT_SECONDS = 10  # for a Dask scheduler to answer, and for its first worker
 IDLE_SECONDS = 10  # after which a process with nothing to do ends: none outlives its sweep by more
 
-Stage = Callable[..., dict[str, Any]]
-"""A stage on files: takes a request and who watches; gives the answer."""
-
-STAGES: Mapping[str, Stage] = {
+STAGES: Mapping[str, Callable[..., Any]] = {
     "train": partial(stages.train, own=True),
     "select": stages.select,
     "tune": partial(stages.tune, portable=True),
@@ -87,7 +84,7 @@ STAGES: Mapping[str, Stage] = {
     "latent encode": partial(latent.send, own=True),
     "latent train": latent.receive,
 }
-"""By the name of their command. The epsilon that a trial asks for is that of its own lineage; the ledger has the total."""
+"""On files, by the name of their command; the epsilon that a trial asks for is that of its own lineage."""
 
 _ONE_AT_A_TIME = threading.Lock()
 """Torch's random state and number of threads are the process's, and a Dask worker may have several threads."""
@@ -120,7 +117,7 @@ def opened(root: Path, title: str, parts: tuple[str, ...] = PARTS) -> Iterator[b
     except OSError as error:
         raise ArtifactError(f"`out`: cannot write to {root}: {error.strerror}; choose another place") from None
     if (descriptor := files.lock(root)) is None:
-        raise ArtifactError(f"`out`: another process is at work on {root}; wait for it, or choose another name")
+        raise files.taken(root)
     try:
         yield begun
     finally:
@@ -143,7 +140,7 @@ class TaskRunner:
     """Maker of trials, and of what they need, in the folder of a sweep."""
 
     root: Path
-    stages: Mapping[str, Stage] = field(default_factory=lambda: STAGES)
+    stages: Mapping[str, Callable[..., Any]] = field(default_factory=lambda: STAGES)
     ledger: str | None = None
     population: str | None = None
     progress: Progress = SILENT
@@ -280,10 +277,10 @@ def dask_workers(address: str) -> Iterator[None]:
     except ImportError:
         raise InputError("`scheduler`: needs Dask, which is not installed; pip install 'dpltm[dask]'") from None
     why = ""
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as stack:
         try:
             client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-            opened.enter_context(client).wait_for_workers(1, timeout=CONNECT_SECONDS)
+            stack.enter_context(client).wait_for_workers(1, timeout=CONNECT_SECONDS)
             client.run(in_flags, "")  # joblib would wait for ever for a call that a worker cannot unpickle
         except Exception as error:
             why = f"{type(error).__name__}: {first_line(error)}"
@@ -292,7 +289,7 @@ def dask_workers(address: str) -> Iterator[None]:
                 f"`scheduler`: {address}: no Dask scheduler answers, or none of its workers can run what it is sent ({why});"
                 f" start dask scheduler, and dask worker {address} of this version where this folder is"
             )
-        opened.enter_context(parallel_config("dask", client=client, wait_for_workers_timeout=CONNECT_SECONDS))
+        stack.enter_context(parallel_config("dask", client=client, wait_for_workers_timeout=CONNECT_SECONDS))
         yield
 
 
@@ -367,7 +364,9 @@ def _priced(recipe: Recipe, plans: Mapping[str, TrainingPlan]) -> dict[str, Any]
             plan.rehearse()
             spent = train.stated(plan).to_json()
         row = {key.replace("-", "_"): options.get(key) for key in ("dataset", "epsilon", "noise-multiplier")}
-        arms.append({"name": arm.name, "paper": arm.paper, "tickets": arm.tickets, **row, "privacy": spent})
+        certified = None if spent is None else spent["certified"]["epsilon"]
+        about = {"name": arm.name, "paper": arm.paper, "tickets": arm.tickets}
+        arms.append({**about, **row, "certified": certified, "privacy": spent})
     counted = {"seeds": list(range(recipe.head.seeds)), "members": len(recipe.trials)}
     about = {"recipe": recipe.head.title, "source": recipe.head.source, "quick": recipe.quick}
     return {**about, **counted, "tickets": sorted(recipe.tickets), "arms": arms}
@@ -412,6 +411,7 @@ def table(
         "members": len(recipe.trials),
         "arms": rows,
         "notes": [
+            *(["quick version: says that it works, and no more"] if recipe.quick else []),
             *recipe.head.notes,
             f"{over}, given what was searched once for all; the epsilon of a row is that of one of its trials, with all that"
             " it is made of; what they cost together is said above",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dpltm.filters import Clip, Filter, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients, plan
 from dpltm.gradients.draws import mixed
-from dpltm.gradients.layer import Recorder
+from dpltm.gradients.layer import Call
 from dpltm.networks.masks import Mask
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.mechanisms import NoisySgd
@@ -97,15 +97,16 @@ def bits_of_the_first(
     sums, left = SampleSums(gradients, Records(x, labels, device=device), config, torch.device(device)), []
     sums.rehearse()
 
-    def record(plan_: plan.Plan, recorder: Recorder, rows: Tensor, *others: object) -> None:
+    def calls(plan_: plan.Plan, rows: Tensor, *others: Any) -> list[Call]:
+        kept = usual(plan_, rows, *others)
         places = (rows == x[0]).flatten(1).all(1).nonzero().flatten().tolist()
         if places and not left:  # where it fills a pass up, it counts for nothing
-            values = [value for call in recorder.calls for value in (*call.inputs, call.outputs[0], *call.gradients)]
+            values = [value for call in kept for value in (*call.inputs, call.outputs[0], *call.gradients)]
             left.extend(value[places[0]].detach().clone() for value in values if isinstance(value, Tensor))
-        usual(plan_, recorder, rows, *others)
+        return kept
 
-    usual = plan.Plan.record
-    monkeypatch.setattr(plan.Plan, "record", record)
+    usual = plan.Plan.calls
+    monkeypatch.setattr(plan.Plan, "calls", calls)
     found = {}
     for name, (index, sizes) in SAMPLES.items():
         left.clear()

@@ -60,6 +60,8 @@ def ready(text: str, **options: Any) -> dict[str, TrainingPlan]:
         (DRAWN + "round = 3", "a@3: no such round; it has rounds 0 to 2"),
         (DRAWN.replace('"a"', '"p"') + 'select = { rule = "smallest-within" }', "p is no public set"),
         (DRAWN + "round = 1\nselect = { eps1 = 0.1 }", "one of round and select"),
+        (DRAWN.replace('"a"', '"b"') + 'select = { eps1 = 0.1 }\n[tickets.b]\ndataset = "digits"\ncriterion = "random"\n'
+         'provenance = "data-free"\nmodel = "mlp:4"\nrounds = 1\n', "b: its tickets have no predictors to score"),
         (DRAWN.replace('"a"', '"b"') + "round = 1", "tickets: 'b' is not the name of a set above; known: a, p"),
         (ARM + "round = 1", "is of tickets"),
         (ARM + 'tune = { tickets = ["a"] }', "tickets: ['a'] is not the name of a set above; known: a, p"),
