@@ -82,8 +82,8 @@ def show_texts(
 
 
 def _fits(rich: RichConsole, lines: Sequence[Sequence[str]]) -> bool:
-    """Tell whether a table has place for its words: the widest column is folded, the others are not."""
-    widths = sorted(max(map(len, column)) + 3 for column in zip(*lines, strict=True))
+    """Tell whether a table has place for its texts: heads are cut between words, and the widest column is folded."""
+    widths = sorted(max(map(len, [*head.split(), *texts])) + 3 for head, *texts in zip(*lines, strict=True))
     return sum(widths[:-1]) + FOLDED <= rich.width
 
 

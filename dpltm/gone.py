@@ -78,8 +78,8 @@ GONE: dict[str, str] = {
     "report --plot": "leave it out; the page has the curves, and dpltm privacy curve draws a ledger's",
     "audit --plot": "leave it out; the answer has every claim beside its bound",
     "train --kernels": "leave it out; each layer has what is quicker for it",
-    "train --stop-at": "end with the budget (--budget-stop), or take fewer --steps",
-    "train --augment": "train behind features (--features drawings, photographs or scatter), or for more steps",
+    "train --stop-at": "end with the budget (`budget_stop`), or take fewer `steps`",
+    "train --augment": "train behind features (`features` drawings, photographs or scatter), or for more steps",
     "x of a Dataset": (
         "give arrays; of PyTorch torch.stack([features for features, _ in dataset]), of Hugging Face"
         " dict(dataset.with_format('numpy')[:]) without its labels"
