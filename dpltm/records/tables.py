@@ -461,7 +461,7 @@ How often is not counted: of private records that would be one more thing to kno
 
 FIX = (
     "correct those cells, or say in the schema what they are: numbers are 1234.5, but for its decimal, and dates 2024-12-31;"
-    " missing = true takes holes, other = true what is none of its values, and holes too of numbers and dates"
+    " add values and classes; missing = true takes holes, other = true other values, and holes too of numbers and dates"
 )
 """What to do about all of them."""
 

@@ -115,8 +115,8 @@ def test_all_faults_are_said_at_once(table):
         "does not fit its schema: age: 'forty' is no number (record 1 from 0); seen: '2020-13-01' is no date (YYYY-MM-DD)"
         " (record 1 from 0); street: '' is empty (record 1 from 0); ill: 'maybe' is none of its classes (record 1 from 0);"
         " correct those cells, or say in the schema what they are: numbers are 1234.5, but for its decimal, and dates"
-        " 2024-12-31; missing = true takes holes, other = true what is none of its values, and holes too of numbers and"
-        " dates"
+        " 2024-12-31; add values and classes; missing = true takes holes, other = true other values, and holes too of"
+        " numbers and dates"
     )
     short = refused(table, [*ROWS, "20,1,north"])
     assert short.partition("d.csv: ")[2] == "record 4 (from 0) has 3 cells for 7 columns; mend it"
