@@ -98,7 +98,7 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
             raise InputError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
         classes = [] if request.classes is None else request.classes.split(",")
         target = None if request.target_bounds is None else parse_pair("target_bounds", request.target_bounds)
-        drafted = draft(path, partial, request.label, not request.no_header, request.unit_column, classes, target)
+        drafted = draft(path, partial, request.label, request.unit_column, classes, target)
         by_name = set(_ignored(drafted.columns)) - {request.unit_column, *described}
         notes = [left_out_note(sorted(by_name))] if by_name else []  # nobody but its name says that it is none
     if finds:
@@ -110,14 +110,14 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         return _find(request, path, drafted, progress, notes)
     lineage, words = NO_LINEAGE, DRAFTED
     if request.from_public:
-        wanted = {column.name for column in drafted.wanted}
         records = public_records(path, drafted)
+        wanted = {column.name for column in drafted.wanted}
         drafted, words = read_off(path, drafted, described), READ_OFF
+        ignored = [name for name in _ignored(drafted.columns) if name in wanted]
+        notes += [IDENTIFIERS.format(shown(ignored))] if ignored else []
         ledger = ledger_of(request.file, request, request.unit_column or RECORD)
         read = "kinds, bounds and categories of columns, for a schema"
         lineage = records.lineage | ledger.declare_once(*ledger.public(records, read))
-        ignored = [name for name in _ignored(drafted.columns) if name in wanted]
-        notes += [IDENTIFIERS.format(names=shown(ignored))] if ignored else []
     text = schema_text(drafted, drafted.columns, lineage, words.format(name=path.name))
     _write(out, text)
     return {"file": str(path), "schema": text.rstrip("\n"), "out": request.out, "notes": notes}
@@ -129,7 +129,7 @@ def _ignored(columns: Iterable[Column]) -> list[str]:
 
 def _check_asked(request: SchemaRequest) -> None:
     """Refuse options that say nothing beside others."""
-    for name, instead in (("classes", "target_bounds"), ("private", "from_public"), ("schema", "no_header")):
+    for name, instead in (("classes", "target_bounds"), ("private", "from_public")):
         if getattr(request, name) and getattr(request, instead):
             raise InputError(f"`{name}`, `{instead}`: both say what only one of them can; leave one out")
     with_private = ("records", "subset", "test", "dry_run", *(() if request.from_public else ("ledger", "population")))
@@ -154,12 +154,12 @@ OUTSIDE = (
     "over a tenth of the values of {names} may lie outside of the bounds, and count as the nearest of them: raise `private`,"
     " or write public bounds into a `schema`"
 )
+IDENTIFIERS = (
+    "columns ignored, since they look like identifiers: {}; where one is a feature, say its kind in a `schema`"
+)
 UNUSABLE = (
     "nothing can be trained by this schema, for no {0} stand out of the noise: raise `private`, or write public ones into a"
     " `schema`"
-)
-IDENTIFIERS = (
-    "columns ignored, since they look like identifiers: {names}; where one is a feature, say its kind in a `schema`"
 )
 
 

@@ -23,20 +23,20 @@ from dpltm.cli.show import (
 from dpltm.errors import DataError, InputError
 from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
-from dpltm.privacy.describe import figure, guarantee, percent
+from dpltm.privacy.describe import guarantee, percent
 from dpltm.progress import Progress
 from dpltm.records import tables
-from dpltm.records.files import TABLES, reading
+from dpltm.records.encode import no_formula
+from dpltm.records.files import TABLES, reading, suffix_of
 from dpltm.records.input_parts import shown
 from dpltm.records.load import load_records
 from dpltm.records.schema import NO_SCHEMA, Schema
 from dpltm.registry import Deferred
-from dpltm.reports.subjects import section
+from dpltm.reports.statement import section
 from dpltm.reports.wording import markdown
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of
-from dpltm.tickets.predict import no_formula
 from dpltm.tickets.workbench.code import opened_run
 from dpltm.tickets.workbench.handover import exported
 from dpltm.tickets.workbench.records import open_dataset
@@ -66,7 +66,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
         classes = request.classes or (None if has_classes else run.spec.classes)
         request = replace(request, dataset=request.input, classes=classes)
     path = Path(request.dataset or "")
-    of_table = path.suffix.lower() in TABLES
+    of_table = suffix_of(path) in TABLES
     shared = (*(BOUNDS if path.suffix else ()), *(COLUMNS if of_table else ()))  # a dataset by its name has its own
     as_trained: dict[str, Any] = {name: text for name, text in options_of(run).items() if name in shared}
     request = replace(request, **{name: getattr(request, name) or text for name, text in as_trained.items()})
@@ -111,7 +111,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
 
 def _beside(source: Path, features: set[str], schema: Schema | None, expected: set[str | None]) -> list[str]:
     """Return the columns of a table that has all features of a run, but for these, ``expected`` ones and its schema's."""
-    if not features or source.suffix.lower() not in TABLES:
+    if not features or suffix_of(source) not in TABLES:
         return []
     with reading(source, "`input`"):
         names = tables.Table(source, schema or NO_SCHEMA).names
@@ -192,10 +192,7 @@ def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
         rich.print(markdown(body), soft_wrap=True)
         rich.print(f"wrote {body['out']}/results.json, results.md" + (", figure.png" if body["figure"] else ""))
         return
-    columns = named("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier")
-    columns["certified epsilon"] = lambda row: (
-        "-" if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"])
-    )
+    columns = named("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier", "certified")
     show_table(rich, body["arms"], columns, f"would run {body['recipe']} in {body['out']}")
     rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")
 

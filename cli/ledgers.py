@@ -23,7 +23,7 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.statement import json_figure, statement
 from dpltm.progress import Progress
 from dpltm.registry import Deferred
-from dpltm.reports.statement import differences, kept_apart
+from dpltm.reports.statement import differences
 from dpltm.tickets.files import digest_of, read_bytes
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.model_card import MOST, edits, holds_statement, read_statement
@@ -166,7 +166,7 @@ def check(options: CheckRequest, _: Progress) -> dict[str, Any]:
 
 def _check_run(path: Path) -> dict[str, Any]:
     run = FIND_RUN(path)
-    problems = [*run.problems, *([run.understated] if run.understated else [])]
+    problems = list(run.problems)
     cards = [card for card in sorted(run.path.iterdir()) if card.suffix in (".md", ".html") and holds_statement(card)]
     for card in cards:
         body, differing, _ = _checked(card)
@@ -205,7 +205,6 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
         problems = edits(body, text)
     try:
         problems = [*differences(body), *problems]
-        notes += [apart] if (apart := kept_apart(body)) is not None else []
     except ArtifactError as error:
         problems = [str(error), *problems]
     return body, problems, [*notes, COMPARED if body["state"] == "finished" else FIGURES, WORD]

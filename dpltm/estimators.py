@@ -53,7 +53,6 @@ from dpltm.privacy.mechanisms import Adjacency, Guarantee
 from dpltm.privacy.release import Once, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import KeyedSource, two_sided_geometric
-from dpltm.records.cells import text_of
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.load import from_arrays
 from dpltm.records.notes import NO_TEST
@@ -61,7 +60,7 @@ from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import IN_SCHEMA, check_none
 from dpltm.records.split import RecordSet, Rows
 from dpltm.records.tables import Table, is_frame, read_by_schema
-from dpltm.records.units import checked_units
+from dpltm.records.units import checked_units, text_of
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of, starting_point
 from dpltm.verbs import select as select_verb
 from dpltm.verbs.evaluate import ROWS, predict
@@ -681,7 +680,8 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most likely label of each record, ``(n,)``."""
-        return np.asarray(self.classes_[self._by_class(X).argmax(1)])
+        best = self._by_class(X).argmax(1)  # which refuses what is not fitted
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities ``(n, classes)``, in the order of ``classes_``."""

@@ -39,17 +39,12 @@ Pairs = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together, of one name in the legend.
-
-    Attributes:
-        style: of matplotlib; ``o`` for points alone, ``:`` for a line that is there for comparison only.
-        spread: low and high of each point, drawn as bars; empty for none.
-    """
+    """Points that belong together, of one name in the legend."""
 
     name: str
     points: Pairs
-    style: str = "-"
-    spread: Pairs = ()
+    style: str = "-"  # of matplotlib; ``o`` for points alone, ``:`` for a line that is there for comparison only
+    spread: Pairs = ()  # low and high of each point, drawn as bars; empty for none
 
     @property
     def label(self) -> str:

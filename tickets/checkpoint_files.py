@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from dpltm.errors import ArtifactError, InputError, Interrupted
 from dpltm.networks.state import content_id
 from dpltm.privacy.checkpoint import AGAIN, Checkpoint, Checkpoints, check_same
 from dpltm.progress import Progress
-from dpltm.tickets.files import check_free, check_schema, lock, read_bytes, remove_empty, replaced, sync, unwritable
+from dpltm.tickets import files
 
 FORMAT, SCHEMA, FILE = "dpltm-checkpoint", 1, "checkpoint.safetensors"
 
@@ -45,46 +45,31 @@ def checkpoint_path(target: Path) -> Path:
     return target.parent / f".{target.name}.checkpoint"
 
 
-def progress_of(target: Path) -> str | None:
-    """Tell how it stands with what is to become ``target``: ``at work`` or ``interrupted``; None where nobody began it.
-
-    Nothing of a checkpoint is read: it is for its owner alone.
-    """
+def is_begun(target: Path) -> bool:
+    """Tell whether there are checkpoints of what is to become ``target``."""
     folder = checkpoint_path(target)
-    if not _is_folder(folder):
-        return None
-    with contextlib.suppress(OSError):
-        descriptor = lock(folder)
-        if descriptor is None:
-            return "at work"
-        os.close(descriptor)
-    return "interrupted"
+    return os.path.isdir(folder) and not os.path.islink(folder)  # of a name that is too long, Path.is_dir raises
 
 
 def remove_ended(target: Path) -> None:
     """Remove the checkpoints of a result that is there, where a process died before it did that itself."""
     folder = checkpoint_path(target)
-    if _is_folder(folder) and (descriptor := lock(folder)) is not None:
+    if is_begun(target) and (descriptor := files.lock(folder)) is not None:
         _wipe(folder / FILE)
         shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
-
-
-def _is_folder(path: Path) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path)  # of a name that is too long, Path.is_dir raises
 
 
 class CheckpointFolder(Checkpoints):
     """The checkpoints of one result, for the length of a block. See :class:`dpltm.privacy.checkpoint.Checkpoints`.
 
     Within the block, Ctrl-C and SIGTERM wait for the next ``offer``, which keeps a checkpoint and ends the work. A second
-    one ends it at once: what was computed since the last checkpoint is computed again.
+    one ends it at once.
 
     Args:
         request: options of the command. Work goes on with the same only.
 
     Attributes:
-        latest: the checkpoint that work goes on from; None where there is none.
         interrupted: whether an earlier attempt did not come to its end here, with a checkpoint or without.
 
     Raises:
@@ -112,7 +97,7 @@ class CheckpointFolder(Checkpoints):
     def __enter__(self) -> CheckpointFolder:
         if self._resumes and self._fresh:
             raise InputError("`resume`, `fresh`: one goes on, the other begins again; give one of them")
-        if _is_folder(self._folder):
+        if is_begun(self._target):
             self._acquire()
             self.interrupted = True
             try:
@@ -121,20 +106,18 @@ class CheckpointFolder(Checkpoints):
                 self._release()
                 raise
             return self
-        check_free(self._target)
+        files.check_free(self._target)
         if self._resumes:
             raise InputError(
                 f"`resume`: {self._target} was not begun, so there is nothing to go on from; leave it out"
             )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         self._leave_signals()
         if self._lock is not None and not self._file.exists():
             shutil.rmtree(self._folder, ignore_errors=True)
-            remove_empty(self._new_parents)
+            files.remove_empty(self._new_parents)
         self._release()
         if kind is KeyboardInterrupt and self._last is not None:
             raise self._interrupted() from None
@@ -177,12 +160,11 @@ class CheckpointFolder(Checkpoints):
     def _begin(self) -> None:
         self._new_parents = [parent for parent in self._folder.parents if not parent.exists()]  # deepest first
         try:
-            self._folder.parent.mkdir(parents=True, exist_ok=True)
-            self._folder.mkdir(0o700)
+            self._folder.mkdir(0o700, parents=True)
         except FileExistsError:  # another process came first: it holds the lock, or did
-            raise self._taken() from None
+            raise files.taken(self._target) from None
         except OSError as error:
-            raise ArtifactError(f"`out`: {unwritable(self._folder, error)}") from None
+            raise ArtifactError(f"`out`: {files.unwritable(self._folder, error)}") from None
         self._acquire()
 
     def _open(self) -> None:
@@ -192,7 +174,7 @@ class CheckpointFolder(Checkpoints):
             if path != self._file:
                 path.unlink()
         try:
-            check_free(self._target)
+            files.check_free(self._target)
         except ArtifactError:  # that attempt had come to its end
             self.forget()
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -203,19 +185,14 @@ class CheckpointFolder(Checkpoints):
             self.latest = self._last = self._read()
 
     def _acquire(self) -> None:
-        self._lock = lock(self._folder)
+        self._lock = files.lock(self._folder)
         if self._lock is None:
-            raise self._taken()
+            raise files.taken(self._target)
 
     def _release(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def _taken(self) -> ArtifactError:
-        return ArtifactError(
-            f"`out`: another process is at work on {self._target}; wait for it, or choose another name"
-        )
 
     # the file
 
@@ -225,9 +202,9 @@ class CheckpointFolder(Checkpoints):
         head = {"format": FORMAT, "schema": str(SCHEMA), "body": body, "digest": _digest(body, tensors)}
         before = os.open(self._file, os.O_WRONLY) if self._file.exists() else None
         try:
-            with replaced(self._file, 0o600) as staging:
+            with files.replaced(self._file, 0o600) as staging:
                 staging.write_bytes(save_tensors(tensors, head))
-            sync(self._folder)
+            files.sync(self._folder)
             if before is not None:  # its keys tell more than those of the new one
                 _overwrite(before)
         finally:
@@ -235,10 +212,10 @@ class CheckpointFolder(Checkpoints):
                 os.close(before)
 
     def _read(self) -> Checkpoint:
-        data = read_bytes(self._file, max(8, self._file.lstat().st_size), 8)
+        data = files.read_bytes(self._file, max(8, self._file.lstat().st_size), 8)
         try:
             head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
-            check_schema(self._file, {**head, "schema": int(head["schema"])}, FORMAT, SCHEMA)
+            files.check_schema(self._file, {**head, "schema": int(head["schema"])}, FORMAT, SCHEMA)
             tensors = load_tensors(data)
             if head["digest"] != _digest(head["body"], tensors):
                 raise ValueError("digest")

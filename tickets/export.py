@@ -25,7 +25,7 @@ from dpltm.tickets.feature_files import described, map_json, write_map
 from dpltm.tickets.files import check_free, new_file, new_folder, read_bytes, read_header
 from dpltm.tickets.model_card import sources
 from dpltm.tickets.run import WEIGHTS, read_object, write_config, write_network
-from dpltm.tickets.tensors import read_any, write_tensors
+from dpltm.tickets.tensors import read_tensors, write_tensors
 from dpltm.tickets.ticket_set import MAX_SET, check_text, save_ticket_set
 from dpltm.training.artifacts import Parent, ProvenanceKind, Run, TicketSet, check_provenance
 
@@ -91,10 +91,7 @@ def sharing_notes(tickets: TicketSet, *, of_set: bool) -> list[str]:
 
 
 def export_set(tickets: TicketSet, path: Path) -> TicketSet:
-    """Write a copy to hand on: no winner, and nothing made from private records with no mechanism but masks.
-
-    Predictors and accuracies of a set of provenance ``private`` stay behind.
-    """
+    """Write a copy to hand on: no winner, and of a set of provenance ``private`` neither predictors nor accuracies."""
     body = tickets.body
     if tickets.provenance == "private":
         body = body.without_predictors()
@@ -103,10 +100,7 @@ def export_set(tickets: TicketSet, path: Path) -> TicketSet:
 
 
 def export_torch_prune(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:
-    """Write the state dict of a model pruned by ``torch.nn.utils.prune``: ``NAME_orig`` and ``NAME_mask`` for every weight.
-
-    ``prune.identity(module, "weight")`` on every module with a weight makes a model that takes it.
-    """
+    """Write the state dict of a model pruned by ``torch.nn.utils.prune``: ``NAME_orig`` and ``NAME_mask`` of each weight."""
     check_free(path)
     if path.suffix != ".safetensors":
         raise ArtifactError(f"`out`: {path}: tensors are written as safetensors; name it {path.stem}.safetensors")
@@ -137,22 +131,22 @@ def import_torch_prune(path: Path, spec: Network) -> Tickets:
     """Return the set of the dense network and the ticket in a state dict of ``torch.nn.utils.prune``, stored as safetensors.
 
     Weights may be there with their masks (``NAME_orig``, ``NAME_mask``) or by their names: zeros among those count as
-    pruned, since ``prune.remove`` leaves them and nothing else does. Any precision is taken, and kept as float32.
-
-    Raises InputError for masks that are not zeros and ones, that prune nothing, a whole layer, or a bias.
+    pruned, since ``prune.remove`` leaves them. InputError for masks that prune nothing, a whole layer, or a bias.
     """
-    stored = read_header(path, _LARGEST_STATE * spec.parameters)
+    header = read_header(path, _LARGEST_STATE * spec.parameters)
     shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in spec.shapes().items():
-        shapes |= {name + _ORIG: shape, name + _MASK: shape} if name + _MASK in stored else {name: shape}
-    tensors = {name: value.float() for name, value in read_any(path, shapes, MAX_METADATA).items()}
-    values = {name: tensors[name if name in tensors else name + _ORIG] for name in spec.shapes()}
+        shapes |= {name + _ORIG: shape, name + _MASK: shape} if name + _MASK in header else {name: shape}
+    stored = {
+        name: torch.from_numpy(value) for name, value in read_tensors(path, shapes, metadata=MAX_METADATA).items()
+    }
+    values = {name: stored[name if name in stored else name + _ORIG] for name in spec.shapes()}
     dense = Mask({name: torch.ones(shape, dtype=torch.bool) for name, shape in spec.shapes().items()})
     live = dict(dense.items())
     for name, value in values.items():
         if not bool(value.isfinite().all()):
             raise InputError(f"{path}: {name} holds a weight that is not finite")
-        if (mask := tensors.get(name + _MASK)) is not None:
+        if (mask := stored.get(name + _MASK)) is not None:
             if value.ndim < 2 and not bool((mask == 1).all()):
                 raise InputError(f"{path}: {name} is pruned, but only weights can be: biases stay live")
             if not bool(((mask == 0) | (mask == 1)).all()):
@@ -168,10 +162,7 @@ def import_torch_prune(path: Path, spec: Network) -> Tickets:
 
 
 def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
-    """Write a set of two, and return sizes: the compact dense network, and the ticket of round ``number`` in it, as round 1.
-
-    Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
-    """
+    """Write a set of the compact dense network, and the ticket of a round in it, as round 1; return sizes."""
     spec, ticket = tickets.body.spec, tickets.ticket(number)
     smaller = _compacted(spec, tickets.body.theta0, ticket.mask, tickets.label)
     dense = Ticket(0, Mask.dense(smaller.model), None, None)

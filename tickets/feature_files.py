@@ -48,18 +48,14 @@ class SplineFacts:
 
 @dataclass(frozen=True)
 class MapFacts:
-    """All of a map but its tensors, as JSON has it; ``components`` and ``network`` are of dpltm 0.2.
-
-    Attributes:
-        encoder: digest of a bundled file that a map computes with; this and ``splines`` are left out where there are none.
-    """
+    """All of a map but its tensors; ``encoder`` is the digest of a bundled file, if it has one."""
 
     id: str
     text: str
     shape: tuple[int, ...]
     bounds: tuple[float, ...]
     statistics: bool
-    components: None
+    components: None  # this and ``network`` are of dpltm 0.2
     centred: bool
     lineage: Lineage
     network: None
@@ -150,10 +146,7 @@ def write_map(folder: Path, feature_map: FeatureMap | None) -> dict[str, Any] | 
 
 
 def read_map(folder: Path, where: Path, body: Any, features: int | None = None) -> FeatureMap | None:
-    """Return the map that :func:`write_map` wrote, checked against its id, and the ``features`` that a network takes.
-
-    None where the description has none.
-    """
+    """Return the map that :func:`write_map` wrote, if any, checked against its id and the features that a network takes."""
     try:
         plain = None if body is None else described(body)
     except ArtifactError as error:
@@ -224,9 +217,9 @@ def _key(path: Path) -> bytes:
     """Return the key of the cache, made where there is none; one of this process where it cannot be kept."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not path.exists():
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(_PASSING)
+        with contextlib.suppress(FileExistsError):
+            path.touch(0o600, exist_ok=False)
+            path.write_bytes(_PASSING)
         key = path.read_bytes()
         if len(key) == len(_PASSING):  # another process may be writing it
             return key
@@ -238,7 +231,6 @@ KEY, _PASSING = "key", secrets.token_bytes(32)
 
 
 def _written(path: Path, shape: tuple[int, ...], dtype: str, features: Iterator[np.ndarray]) -> np.ndarray:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with staged_file(path) as staging:  # readable by its owner alone
         with staging.open("wb") as stream:
             np.lib.format.write_array_header_1_0(stream, {"descr": dtype, "fortran_order": False, "shape": shape})

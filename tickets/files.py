@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -77,7 +78,8 @@ def staged_file(target: Path, *, folder: bool = False) -> Iterator[Path]:
                 os.close(descriptor)
     descriptor = None
     while descriptor is None:  # before it is locked, somebody else may take it for left
-        staging = _hidden(target, folder)
+        staging = target.parent / f".{target.name}.{secrets.token_hex(4)}{_STAGING}"
+        staging.mkdir(0o700) if folder else staging.touch(0o600, exist_ok=False)
         with contextlib.suppress(FileNotFoundError):
             descriptor = lock(staging)
     try:
@@ -85,15 +87,6 @@ def staged_file(target: Path, *, folder: bool = False) -> Iterator[Path]:
     finally:
         _remove(staging)
         os.close(descriptor)
-
-
-def _hidden(target: Path, folder: bool) -> Path:
-    prefix = f".{target.name}."
-    if folder:
-        return Path(tempfile.mkdtemp(_STAGING, prefix, target.parent))
-    handle, name = tempfile.mkstemp(_STAGING, prefix, target.parent)
-    os.close(handle)
-    return Path(name)
 
 
 def remove_empty(folders: Iterable[Path]) -> None:
@@ -117,6 +110,11 @@ def lock(path: Path) -> int | None:
             return descriptor
     os.close(descriptor)
     return None
+
+
+def taken(target: Path) -> ArtifactError:
+    """Return the refusal of what another process has locked."""
+    return ArtifactError(f"`out`: another process is at work on {target}; wait for it, or choose another name")
 
 
 def only_being_written(target: Path) -> bool:
@@ -200,7 +198,7 @@ def parse_json(path: Path | str, data: bytes | str) -> object:
 def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False, first: int = -1) -> bytes:
     """Return the content of a plain file: no link (but with ``links``), device or pipe; or its ``first`` bytes alone.
 
-    Raises ArtifactError for another file, or one of fewer than ``least`` or more than ``most`` bytes; nothing is read then.
+    ArtifactError for another file, or one of fewer than ``least`` or more than ``most`` bytes; nothing is read then.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)
     try:
@@ -255,11 +253,7 @@ def check_schema(path: Path | str, body: object, form: str, schema: int, instead
 
 @dataclass(frozen=True)
 class Document:
-    """A kind of JSON document with a digest over all of it.
-
-    Attributes:
-        keys: all but ``format``, ``schema`` and ``digest``.
-    """
+    """A kind of JSON document with a digest over all of it; ``keys`` are all but ``format``, ``schema`` and ``digest``."""
 
     form: str
     schema: int
@@ -285,7 +279,7 @@ class Document:
         return body
 
     def read(self, path: Path, most: int = MAX_JSON) -> dict[str, Any]:
-        """The document in a file of at most so many bytes; ArtifactError as :meth:`checked`, or as :func:`read_json`."""
+        """Return the document in a file of at most so many bytes."""
         return self.checked(path, parse_json(path, read_bytes(path, most)))
 
 
@@ -311,7 +305,7 @@ def read_lineage(folder: Path, of: str) -> Lineage:
 
 
 def add_lineage(folder: Path, lineage: Lineage, of: str) -> None:
-    """Add to the lineage of an artifact in its folder; processes take turns. Arguments as :func:`write_lineage`."""
+    """Add to the lineage of an artifact in its folder; processes take turns."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -371,8 +365,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"`config` {path}: not valid TOML: {error}") from None
 
 
-# What an answer leaves out where it becomes part of an artifact: durations, and folders of the machine it was made on.
-#
 # How long a training on private records takes grows with how many they are, and with the batches that were drawn; a folder's
 # name tells who its owner is. Both are for the terminal of whoever owns the records.
 

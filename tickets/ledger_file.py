@@ -31,7 +31,7 @@ from dpltm.options.data import LedgerOptions
 from dpltm.privacy.entry import MAX_TEXT, RECORD, Entry, Head, Id, entry_from_json, to_json
 from dpltm.privacy.ledger import Book, Ledger, Store, canonical, first_digest
 from dpltm.records.catalogue import catalogue
-from dpltm.records.files import SUFFIXES
+from dpltm.records.files import SUFFIXES, suffix_of
 from dpltm.tickets.files import as_path, check_schema, parse_json, read_bytes, staged_file, sync
 
 FORMAT, SCHEMA = "dpltm-ledger", 5
@@ -62,8 +62,8 @@ def open_ledger(path: str | Path, *, population: str | None = None, unit: str | 
         unit: the noun of whom it protects; None for whatever the file says, and for single records in a new one.
 
     Raises:
-        ArtifactError: a line that is broken, edited, moved or incomplete, or that this version does not know, and the
-            message names the line; or the ledger had come farther before, and it names both heads. Nothing is skipped.
+        ArtifactError: a line is broken, edited, moved, incomplete or not known here; or the ledger had come farther before.
+            Nothing is skipped.
         InputError: it is the account of another population, or protects another unit.
     """
     for name, value in (("population", population), ("unit", unit)):
@@ -90,29 +90,19 @@ class _Seen:
     book: Book
 
 
-@dataclass(frozen=True)
-class _Block:
-    """A locked block: whose it is, and the file."""
-
-    process: int
-    thread: int
-    descriptor: int
-
-
 class FileStore(Store):
     """A ledger file; see :class:`dpltm.privacy.ledger.Store`. ``new`` is what it is as long as there is no file.
 
     Guarantees:
         Threads and processes may share the file: they add one after the other, and read what was added in full or not at
-        all. When ``add`` returns, the file, its folder and the user's record are synced; when it raises an error, they are
-        as before.
+        all. When ``add`` returns, the file, its folder and the user's record are synced; when it raises, they are as before.
     """
 
     def __init__(self, path: Path, new: Book) -> None:
         self._path = path
         self._file = Path(os.path.abspath(path))  # wherever the process goes: elsewhere it would begin another account
         self._seen = _Seen(None, 0, new)
-        self._block: _Block | None = None
+        self._block: tuple[int, int, int] | None = None  # process, thread and descriptor of a locked block
 
     @property
     def _key_path(self) -> Path:
@@ -123,15 +113,15 @@ class FileStore(Store):
     def read(self) -> Book:
         """See :meth:`dpltm.privacy.ledger.Store.read`."""
         record = read_record()  # before the file, which is written first: so it is never behind by another's doing
-        block, stamp = self._mine(), self._stamp()
-        if block is not None:
-            seen = self._load(block.descriptor)
+        own, stamp = self._mine(), self._stamp()
+        if own is not None:
+            seen = self._load(own)
         elif stamp is None:
             seen = self._empty(None)
         elif stamp == self._seen.stamp:
             seen = self._seen
         else:
-            descriptor = self._locked(os.O_RDONLY, fcntl.LOCK_SH)
+            descriptor = self._locked(writing=False)
             if descriptor is None:
                 return self.read()
             try:
@@ -157,10 +147,10 @@ class FileStore(Store):
         assert self._mine() is None, "a block of a ledger within itself would wait for ever"
         descriptor = None
         while descriptor is None:
-            descriptor = self._locked(os.O_RDWR | os.O_APPEND | os.O_CREAT, fcntl.LOCK_EX)
+            descriptor = self._locked(writing=True)
         process = os.getpid()
         try:
-            self._block = _Block(process, threading.get_ident(), descriptor)
+            self._block = process, threading.get_ident(), descriptor
             yield
         finally:
             if os.getpid() != process:  # forked off within the block: the lock is not this process's to give back
@@ -174,9 +164,9 @@ class FileStore(Store):
 
     def add(self, before: Book, after: Book) -> None:
         """See :meth:`dpltm.privacy.ledger.Store.add`."""
-        block = self._mine()
-        assert block is not None, "a store adds in a locked block"
-        descriptor, size = block.descriptor, self._load(block.descriptor).size
+        descriptor = self._mine()
+        assert descriptor is not None, "a store adds in a locked block"
+        size = self._load(descriptor).size
         new = self._key() is None
         if new and size:
             raise ArtifactError(
@@ -214,10 +204,9 @@ class FileStore(Store):
 
     # the file
 
-    def _mine(self) -> _Block | None:
-        block = self._block
-        own = block is not None and (block.process, block.thread) == (os.getpid(), threading.get_ident())
-        return block if own else None
+    def _mine(self) -> int | None:
+        own = self._block is not None and self._block[:2] == (os.getpid(), threading.get_ident())
+        return self._block[2] if self._block is not None and own else None
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
@@ -227,24 +216,23 @@ class FileStore(Store):
         except OSError as error:
             raise self._unreadable(error) from None
 
-    def _locked(self, flags: int, how: int) -> int | None:
+    def _locked(self, writing: bool) -> int | None:
         """Return a descriptor that locks the file, or shares it with readers; None where it was removed meanwhile."""
-        refusal = self._unwritable if how == fcntl.LOCK_EX else self._unreadable
-        flags |= os.O_CLOEXEC | os.O_NONBLOCK
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT if writing else os.O_RDONLY
         try:
-            if flags & os.O_CREAT:
+            if writing:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._file, flags, 0o644)
-            fcntl.flock(descriptor, how)
+            descriptor = os.open(self._file, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+            fcntl.flock(descriptor, fcntl.LOCK_EX if writing else fcntl.LOCK_SH)
             stamp = self._stamp()
             if stamp is not None and stamp[0] == os.fstat(descriptor).st_ino:
                 return descriptor
             os.close(descriptor)
             return None
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and not flags & os.O_CREAT:
+            if isinstance(error, FileNotFoundError) and not writing:
                 return None
-            raise refusal(error) from None
+            raise (self._unwritable(error) if writing else self._unreadable(error)) from None
 
     def _empty(self, stamp: tuple[int, int, int] | None) -> _Seen:
         book = self._seen.book
@@ -462,7 +450,7 @@ def ledger_path(dataset: str | None, ledger: str | None = None) -> Path:
         return Path(ledger or BESIDE)
     path = Path(dataset)
     separators = {os.sep, os.altsep or os.sep}
-    if separators & set(dataset) or path.suffix.lower() in SUFFIXES:
+    if separators & set(dataset) or suffix_of(path) in SUFFIXES:
         folder = path.resolve().parent  # where it really lies: a link to it is of the same people
         return (path.parent if path.parent.resolve() == folder else folder) / BESIDE
     catalogued = catalogue()

@@ -99,10 +99,7 @@ def edits(body: Mapping[str, Any], text: str) -> list[str]:
 
 
 def _metadata_edits(lines: Sequence[str], due: Sequence[str]) -> list[str]:
-    """Return metadata on privacy that the statement does not give. Other keys, and tags, are people's to change.
-
-    Nothing beside dpltm's own lines may name its key, or escape a letter, by which YAML could name it.
-    """
+    """Return metadata on privacy that the statement does not give: others are people's, if none can be its key."""
     if lines[0] != "---" or "---" not in lines[1:]:
         return ["metadata: is gone; a card begins with a line ---"]
     head = lines[1 : lines.index("---", 1)]
@@ -110,7 +107,7 @@ def _metadata_edits(lines: Sequence[str], due: Sequence[str]) -> list[str]:
     stated, after = head[first : first + len(due)], head[first + len(due) :]
     wrong = [line for line in stated if line not in due] + [line for line in due if stated.count(line) != 1]
     wrong += [line for line in after[:1] if line[:1].isspace()]  # one more of its keys
-    wrong += [line for line in (*head[:first], *after) if PRIVACY_KEY[:-1] in line or "\\" in line]
+    wrong += [line for line in (*head[:first], *after) if PRIVACY_KEY[:-1] in line or "\\" in line]  # or its letters
     return [f"metadata: {line.strip()!r:.100} is not, or not only, what the statement gives" for line in wrong]
 
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -19,18 +19,17 @@ from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks import build
 from dpltm.networks.masks import Mask, network_id
-from dpltm.networks.own_network import OwnNetwork, network_of, with_kind
+from dpltm.networks.own_network import OwnNetwork, network_of
 from dpltm.networks.state import put, weights_of
 from dpltm.options import TARGET_METRICS
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part, to_json
 from dpltm.privacy.mechanisms import Unprotected
-from dpltm.reports.statement import State
-from dpltm.reports.subjects import count, guarantee_of_run, number, section
+from dpltm.reports.statement import State, count, guarantee_of_run, number, section
 from dpltm.tickets import files, tensors
 from dpltm.tickets.charts import read_metrics
-from dpltm.tickets.checkpoint_files import progress_of
+from dpltm.tickets.checkpoint_files import is_begun
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import attempt
 from dpltm.training.artifacts import Run
@@ -138,9 +137,7 @@ def load_run(path: Path) -> Run:
         raise
     except (DpltmError, KeyError, TypeError, ValueError):
         raise ArtifactError(f"{where}: model, features, classes or bounds are missing or wrong") from None
-    spec = tensors.with_outputs(path, spec, config.get("own"))
-    values = tensors.read_weights(path / "model.safetensors", spec)
-    spec = with_kind(spec, values)
+    spec, values = tensors.read_weights(path / "model.safetensors", spec, config.get("own"))
     model = build(spec)
     put(model, values)
     mask = tensors.read_masks(path / "mask.safetensors", [""], spec.shapes(), spec.mask)[""]
@@ -196,10 +193,9 @@ class FoundRun:
     """A run, as far as it is there.
 
     Attributes:
-        state: whether it ended, is still to end, or has something damaged or missing.
         config, result, environment, metrics: empty where they cannot be read, or belong to other weights.
         run: its network and mask; None where they cannot be read.
-        lineage: everything that it depends on, its training among it; empty where that is not known.
+        lineage: everything that it depends on, its training (``entry``) among it; empty where that is not known.
         weights: digest of its weights and mask; None where they cannot be read.
     """
 
@@ -249,36 +245,31 @@ class FoundRun:
         terms = ("delta", "unit", "accountant", *(() if of_more else ("adjacency",)))
         for term in terms if stated and self.entry is not None else ():
             if stated.get(term) != due.get(term, stated.get(term)):
-                there = f"{stated.get(term)}, but its settings and lineage give {due[term]}"
-                return f"result.json says {term} {there}: {CHANGED}"
+                return _changed(term, stated.get(term), f"settings and lineage give {due[term]}")
         with contextlib.suppress(DpltmError):
             due = to_json(guarantee_of_run(self.config, self.account.replaced).certified) if of_more and due else due
         least, epsilon = float(due.get("epsilon", "inf")), number(stated.get("epsilon"))
         if epsilon is None or epsilon >= least * (1 - 1e-3):  # what its ledger holds beside may add to it
             return None
-        return (
-            f"result.json says certified epsilon {figure(epsilon)}, but its lineage gives {figure(least)}: {CHANGED}"
-        )
+        return _changed("certified epsilon", figure(epsilon), f"lineage gives {figure(least)}")
 
 
-CHANGED = "one of them was changed"
+def _changed(what: str, stated: object, due: str) -> str:
+    return f"result.json says {what} {stated}, but its {due}: one of them was changed"
 
 
 def find_run(path: Path, label: str = "") -> FoundRun:
     """Return the run in a folder, or in one of ``dpltm run``, as far as it is there; InputError where there is nothing."""
-    inner = path / "run"
-    if not (path / "config.json").exists() and ((inner / "config.json").exists() or progress_of(inner) is not None):
-        path = inner
-    progress, has_config = progress_of(path), (path / "config.json").exists()
-    if progress is None and not has_config and not (path / "model.safetensors").exists():
-        raise InputError(f"{path}: no run there; name a folder made by dpltm train or dpltm run")
-    if progress is not None and not has_config:
-        endings = {
-            "at work": "is still going: another process is at work on it",
-            "interrupted": "was interrupted, and has no result; the same command goes on with it",
-        }
+    is_run = (path / "config.json").exists()
+    if not is_run and ((path / "run" / "config.json").exists() or is_begun(path / "run")):
+        path /= "run"
+        is_run = (path / "config.json").exists()
+    if not is_run and is_begun(path):
+        why = f"{path} is still going, or was interrupted, and has no result; the same command goes on with it"
         paid = "its entry stands in the ledger that its command named, which is not known here"
-        return FoundRun(path, "unfinished", (f"{path} {endings[progress]}", paid), label)
+        return FoundRun(path, "unfinished", (why, paid), label)
+    if not is_run and not (path / "model.safetensors").exists():
+        raise InputError(f"{path}: no run there; name a folder made by dpltm train or dpltm run")
     problems: list[str] = []
     config = attempt(lambda: read_config(path / "config.json"), problems) or {}
     if "scheme" in config:
@@ -298,10 +289,13 @@ def find_run(path: Path, label: str = "") -> FoundRun:
             f" out; {state}"
         )
         result, metrics = {}, None
-    return FoundRun(
+    unchecked = FoundRun(
         path, "damaged" if problems else "finished", tuple(problems), label, config, result, environment,
         run, metrics, NO_LINEAGE if run is None else run.lineage, entry, weights,
     )  # fmt: skip
+    if (understated := unchecked.understated) is None:
+        return unchecked
+    return replace(unchecked, state="damaged", problems=(*problems, understated))
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dpltm.errors import ArtifactError, InputError, first_line, naming
 from dpltm.gone import instead
@@ -22,8 +22,7 @@ from dpltm.training.artifacts import Run, TicketSet, Winner, set_of
 Artifact = TypeVar("Artifact", TicketSet, Winner, Run)
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(NamedTuple):
     """One line of a listing: a set, or why it is none."""
 
     name: str
@@ -80,17 +79,13 @@ def problems(path: Path) -> list[str]:
 
 
 def save(value: Artifact, path: str | Path) -> Artifact:
-    """Write a ticket set, a winner with its set, or a run to a folder, whole or not at all.
+    """Write a ticket set, a winner with its set, or a run to a folder, whole or not at all; return it as it lies there.
 
     The lineage goes with each. A ledger in memory does not: whoever goes on in another process keeps one in a file
-    (``dpltm.tickets.open_ledger``) from the start. Accuracies of a ``private`` set go to ``PATH.private.json`` beside it.
+    (``dpltm.tickets.open_ledger``) from the start. Accuracies of a ``private`` set stay in memory.
 
     Args:
-        value: what to keep.
         path: of a folder that does not exist yet; of a winner, also that of the set that it was drawn from.
-
-    Returns:
-        The same as it lies there.
 
     Raises:
         ArtifactError: ``path`` exists, or cannot be written.
@@ -119,7 +114,6 @@ def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | W
     Draws from a set that was loaded are marked in its folder.
 
     Args:
-        path: of the folder.
         model: of a network of your own, the module, its class or factory, which no artifact holds. Without it all can be
             looked at, and nothing trained or evaluated.
         functions: ``loss``, ``score`` and ``inputs``, where the network was made with them.
@@ -127,7 +121,6 @@ def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | W
     Raises:
         ArtifactError: nothing that dpltm wrote, or damaged.
         InputError: ``model`` is another network: other parameters, or other outputs for made-up records.
-
     """
     folder = as_path(path)
     if model is None and functions:
@@ -146,8 +139,7 @@ def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | W
 
 
 def with_code(artifact: Artifact, model: OwnModel | None) -> Artifact:
-    """Return a set or a run with the code of its network at hand, or as it is without; InputError for another network, or a
-    kind by name."""
+    """Return a set or a run with the code of its network, if any is named; InputError for another network, or no own one."""
     if model is None:
         return artifact
     value: Any = artifact

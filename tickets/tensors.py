@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save_file
 from safetensors.torch import load as load_tensors
 from torch import Tensor
@@ -19,7 +18,7 @@ from dpltm.errors import ArtifactError
 from dpltm.networks import Network
 from dpltm.networks.kind import Shapes
 from dpltm.networks.masks import Mask
-from dpltm.networks.own_network import OwnNetwork
+from dpltm.networks.own_network import OwnNetwork, with_kind
 from dpltm.networks.state import pack, unpack
 from dpltm.tickets.files import read_bytes
 
@@ -36,50 +35,41 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[
 
 
 def read_tensors(
-    path: Path, shapes: Shapes, dtype: str, others: Mapping[str, tuple[tuple[int, ...], str]] | None = None
+    path: Path,
+    shapes: Shapes,
+    dtype: str | None = None,
+    others: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
+    metadata: int = 0,
 ) -> dict[str, np.ndarray]:
     """Return the tensors of a safetensors file, which must be exactly those of ``shapes``, all of ``dtype``, and ``others``.
+
+    Args:
+        dtype: None for a file of somebody else's, of any dtypes, whose values are returned as float32.
+        metadata: bytes that its header may have for more than tensors.
 
     Raises:
         ArtifactError: a missing, oversized or malformed file, or any tensor missing, added, or of another shape or
             dtype; nothing larger than the expected size is read.
     """
-    wanted = {name: (tuple(shape), dtype) for name, shape in shapes.items()}
+    kind = dtype or "any dtype"
+    wanted = {name: (tuple(shape), kind) for name, shape in shapes.items()}
     wanted |= others or {}
-    expected = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted.values())
-    return _read(path, load_arrays, wanted, expected, expected, lambda value: (value.shape, value.dtype.name))
-
-
-def read_any(path: Path, shapes: Shapes, metadata: int = 0) -> dict[str, Tensor]:
-    """Return the tensors of somebody else's safetensors file, which must be exactly those of ``shapes``, of any dtype.
-
-    It may have so many bytes of ``metadata``. Errors as :func:`read_tensors`.
-    """
-    most = 8 * sum(math.prod(shape) for shape in shapes.values())
-    return _read(path, load_tensors, dict(shapes), 0, most + metadata, lambda value: tuple(value.shape))
-
-
-def _read(
-    path: Path,
-    parse: Callable[[bytes], dict[str, Any]],
-    wanted: Mapping[str, object],
-    least: int,
-    most: int,
-    kind: Callable[[Any], object],
-) -> dict[str, Any]:
-    """Return the tensors in a file, beside whose header there are so many bytes; ``wanted`` is the kind of each."""
-    data = read_bytes(path, most + _HEADER * (len(wanted) + 1), least)
+    expected = sum(math.prod(shape) * (np.dtype(kind).itemsize if dtype else 8) for shape, kind in wanted.values())
+    data = read_bytes(path, expected + metadata + _HEADER * (len(wanted) + 1), expected if dtype else 0)
     try:
-        tensors = parse(data)
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError):
+        tensors = load_tensors(data)
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, RuntimeError):
         raise ArtifactError(f"{path}: not a valid safetensors file") from None
-    actual = {name: kind(value) for name, value in tensors.items()}
+    actual = {
+        name: (tuple(value.shape), str(value.dtype).removeprefix("torch.") if dtype else kind)
+        for name, value in tensors.items()
+    }
     if actual != wanted:
         wrong = next(name for name in sorted({*actual, *wanted}) if actual.get(name) != wanted.get(name))
         raise ArtifactError(
             f"{path}: tensor {wrong!r:.80}: found {actual.get(wrong, 'none')!s:.80}, expected {wanted.get(wrong, 'none')}"
         )
-    return {name: tensors[name] for name in wanted}
+    return {name: (tensors[name] if dtype else tensors[name].float()).numpy() for name in wanted}
 
 
 def write_masks(path: Path, masks: Mapping[str, Mask]) -> None:
@@ -117,11 +107,21 @@ OUTPUTS = "outputs.safetensors"
 """File of the outputs on made-up records that a network of the user's own is known by."""
 
 
-def read_weights(path: Path, network: Network) -> dict[str, Tensor]:
-    """Return parameters and buffers of a network, from a file that holds them and nothing else."""
-    buffers = network.buffers if isinstance(network, OwnNetwork) else None
-    values = read_tensors(path, network.shapes(), "float32", others=buffers)
-    return {name: torch.from_numpy(value) for name, value in values.items()}
+def read_weights(path: Path, network: Network, body: Any) -> tuple[Network, dict[str, Tensor]]:
+    """Return a network as it was written, and its parameters and buffers, from a file that holds nothing else.
+
+    Args:
+        body: description of a network of the user's own, whose outputs lie beside the file.
+    """
+    buffers = None
+    if isinstance(network, OwnNetwork):
+        buffers, place = network.buffers, path.with_name(OUTPUTS)
+        assert network.outputs is not None
+        outputs = read_tensors(place, {"outputs": tuple(network.outputs.shape)}, "float32")["outputs"]
+        network = network.with_outputs(str(place), body, torch.from_numpy(outputs))
+    arrays = read_tensors(path, network.shapes(), "float32", others=buffers)
+    values = {name: torch.from_numpy(value) for name, value in arrays.items()}
+    return with_kind(network, values), values
 
 
 def write_outputs(folder: Path, network: Network) -> None:
@@ -129,16 +129,6 @@ def write_outputs(folder: Path, network: Network) -> None:
     if isinstance(network, OwnNetwork):
         assert network.outputs is not None
         write_tensors(folder / OUTPUTS, {"outputs": network.outputs.numpy()})
-
-
-def with_outputs(folder: Path, network: Network, body: object) -> Network:
-    """Return a network with the outputs that lie in a folder; itself if it is a kind by name."""
-    if not isinstance(network, OwnNetwork):
-        return network
-    assert isinstance(body, dict)
-    assert network.outputs is not None
-    values = read_tensors(folder / OUTPUTS, {"outputs": tuple(network.outputs.shape)}, "float32")
-    return network.with_outputs(str(folder / OUTPUTS), body, torch.from_numpy(values["outputs"]))
 
 
 def join(prefix: str, name: str) -> str:

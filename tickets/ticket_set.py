@@ -19,7 +19,7 @@ import dpltm
 from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.networks import Network
 from dpltm.networks.masks import Mask
-from dpltm.networks.own_network import OwnNetwork, network_of, with_kind
+from dpltm.networks.own_network import OwnNetwork, network_of
 from dpltm.networks.state import content_id
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json, today, value_from_json
 from dpltm.privacy.ledger import canonical
@@ -55,14 +55,10 @@ def lying_in(path: Path, tickets: TicketSet) -> TicketSet:
     return replace(tickets, path=path, label=str(path), on_mark=partial(files.add_lineage, path, of=tickets.id))
 
 
-def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None, *, again: bool = False) -> TicketSet:
-    """Write a new ticket set to ``path``, whole or not at all, and return it as it lies there.
+def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None) -> TicketSet:
+    """Write a new ticket set to ``path``, whole or not at all, perhaps with a winner, and return it as it lies there.
 
-    Accuracies of a ``private`` set are private: they go to ``NAME.private.json`` beside the folder.
-
-    Args:
-        winner: written with it.
-        again: replace what an attempt before this one left of those accuracies.
+    Accuracies of a ``private`` set are private, and written nowhere.
     """
     body = tickets.body
     check_text("`name`", tickets.name)
@@ -73,10 +69,6 @@ def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None
             check_text(f"parent: {key}", getattr(tickets.parent, key))
     _check_finite("`lr`", body.theta0)
     check_provenance(tickets.provenance, tickets.lineage)
-    accuracies = {str(ticket.round): ticket.accuracy for ticket in body.tickets if ticket.accuracy is not None}
-    withheld = accuracies if tickets.provenance == "private" else {}
-    if withheld and not again:
-        files.check_free(private_path(path))
     predictors = {  # live values, by round and name
         f"{ticket.round}/{key}": value[ticket.mask[key]].numpy()
         for ticket in body.tickets
@@ -99,9 +91,6 @@ def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None
         (folder / "README.md").write_bytes(text)
         if winner is not None:
             save_winner(folder, winner)
-        if withheld:  # before the set, which is never there without them
-            side = {"format": "dpltm-private", "schema": 1, "id": tickets.id, "accuracy": withheld}
-            files.write_json(private_path(path), side, mode=0o600)
     return lying_in(path, tickets)
 
 
@@ -122,11 +111,6 @@ def _digests(lineage: Lineage) -> dict[str, str]:
     return {entry.id: hashlib.sha256(canonical(to_json(entry)).encode()).hexdigest() for entry in lineage.entries}
 
 
-def private_path(path: Path) -> Path:
-    """Return the place of accuracies measured on private records: beside the folder of the set, never in it."""
-    return path.with_name(path.name + ".private.json")
-
-
 def load_ticket_set(path: Path) -> TicketSet:
     """Return the ticket set in ``path``, with everything that its description claims checked against its tensors."""
     where = path / "tickets.json"
@@ -136,9 +120,8 @@ def load_ticket_set(path: Path) -> TicketSet:
     document = described(path)
     spec, count = _size(where, document)
     rounds = [str(number) for number in range(count)]
-    spec = tensors.with_outputs(path, spec, document.get("own"))
+    spec, theta0 = tensors.read_weights(path / "theta0.safetensors", spec, document.get("own"))
     masks = tensors.read_masks(path / "masks.safetensors", rounds, spec.shapes(), spec.mask)
-    theta0 = tensors.read_weights(path / "theta0.safetensors", spec)
     _check_finite(str(path / "theta0.safetensors"), theta0)
     if document["id"] != set_id({key: value.numpy() for key, value in theta0.items()}, masks):
         raise ArtifactError(f"{where}: the id does not match theta0 and masks; the set is damaged or was changed")
@@ -161,7 +144,7 @@ def load_ticket_set(path: Path) -> TicketSet:
         raise ArtifactError(f"{where}: {error}") from None
     parent = document["parent"]
     loaded = TicketSet(
-        body=Tickets(with_kind(spec, theta0), theta0, tickets),
+        body=Tickets(spec, theta0, tickets),
         **{name: document[name] for name in ("name", "criterion", "provenance", "config")},
         made_from=lineage,
         parent=None if parent is None else value_from_json(Parent, parent, f"{where}: parent"),

@@ -85,7 +85,9 @@ class TrainRequest(FolderOptions, RoundOptions):
     scheme: str = option(None, "Folder of a scheme.", "SCHEME", argument=True, section="Messages")
     messages: str = option(None, "Files of dpltm latent encode, or folders of *.msg.", "FILE|DIR,...")
     test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", "NAME|FILE")
-    model: str | None = option(None, "Of bits.", network_metavar("vectors"), shown="mlp:128", section="Training")
+    model: str | None = option(
+        None, "Network of bits.", network_metavar("vectors"), shown="mlp:128", section="Training"
+    )
     inputs: str | None = option(
         None, "Bits as they came, or what they mean.", choices=("means", "bits"), shown="means"
     )

@@ -30,7 +30,7 @@ class DataOptions(Options):
     classes: int | None = option(None, "Public number of classes.", "K")
     target_bounds: str | None = option(None, "Label is a number to predict, with this public range.", "LO,HI")
     records: int | None = option(None, "Public number of records, or of persons where they are protected.", "N")
-    test: str | None = option(None, "Test records, if it has none: a file, or a part by hash.", "FILE|FRACTION")
+    test: str | None = option(None, "Test records: a file, or a part by a hash of each.", "FILE|FRACTION")
     rows_coincide: bool = option(False, "Allow identical rows in training and test.")
     words: int | None = option(
         None, "Public number of words, whose places features are; a text has 256 at most.", "N", shown="10000 of texts"
@@ -55,7 +55,9 @@ class SharesOptions(Options):
 class LedgerOptions(Options):
     """Account: which ledger pays, and whose it is."""
 
-    ledger: str | None = option(None, "Ledger file that pays.", "FILE", shown="NAME.ledger.jsonl", section="Account")
+    ledger: str | None = option(
+        None, "Ledger file that pays.", "FILE", shown="beside the file, or NAME.ledger.jsonl", section="Account"
+    )
     population: str | None = option(None, "Population of the ledger; a name alone separates nothing.", "NAME")
 
 
@@ -114,7 +116,9 @@ class FolderOptions(Options):
 class SeedOptions(Options):
     """What may be drawn again."""
 
-    seed: int = option(0, "Decides weights and batches; never noise.", "N", within=SEED, section="Computation")
+    seed: int = option(
+        0, "Of weights and batches, never of noise or sampling.", "N", within=SEED, section="Computation"
+    )
 
 
 class RoundOptions(SeedOptions):

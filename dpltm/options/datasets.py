@@ -68,7 +68,6 @@ class SchemaRequest(FindOptions, LedgerOptions):
     classes: str | None = option(None, "Names of the classes, which then cost nothing.", "NAME,NAME,...")
     target_bounds: str | None = option(None, "Public range of a label that is a number.", "LO,HI")
     schema: str | None = option(None, "Schema of the columns that you know already.", "FILE.toml")
-    no_header: bool = option(False, "The first line has no names; columns are c1, c2 and so on.")
     records: int | None = option(None, "With `private`: public number of records.", "N")
     subset: str | None = option(None, "With `private`: part of the records, as in train.", "FRACTION|A:B")
     test: str | None = option(None, "With `private`: part that train holds out.", "FRACTION")

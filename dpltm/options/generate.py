@@ -43,7 +43,7 @@ class GenerateOptions(
         None, "Network.", f"{network_metavar()}|{CODE}", shown="mlp:300,100; of a table mlp behind splines"
     )
     rounds: int = option(15, "Pruning rounds.", "N", within=COUNT)
-    prune: str | None = option(None, "Share dropped a round; the last repeats.", "R,R,...", shown="0.3, last 0.2")
+    prune: str | None = option(None, "Share dropped a round; the last repeats.", "R,R,...", shown="0.3, output 0.2")
     criterion: str = option("magnitude", "How weights, units or inputs are chosen.", choices=CRITERIA)
     scope: str | None = option(
         None, "Share of each layer, or in all.", choices=SCOPES, shown=_default(lambda criterion: criterion.scope)

@@ -17,7 +17,7 @@ class SettingOptions(GuaranteeOptions):
     """Training: its public settings, as the accountant sees them."""
 
     sampling_rate: str | None = option(None, "Chance to enter a step, as 0.01 or 256/60000.", "Q", section="Training")
-    sampling: str | None = option(None, "A coin each, or each in K steps.", "poisson|allocation:K", shown="poisson")
+    sampling: str | None = option(None, "Each by a coin, or each in K steps.", "poisson|allocation:K", shown="poisson")
     steps: int | None = option(None, "Number of noisy steps.", "T", within=COUNT)
     epochs: float | None = option(None, "Expected passes over the records, instead of `steps`.", "N", within=POSITIVE)
     eps1: float | None = option(None, "Epsilon of a draw of tickets before the training.", "E", within=EPSILON)

@@ -18,6 +18,7 @@ STEP_SIZES = "sgd 1, momentum 0.1, adam 0.002, adagrad 0.05; for one layer behin
 BEHIND = "for one layer behind splines, unit or fourier"
 CENTRE_HELP = "Part of the budget for centring features at their noisy mean."
 NOISE_HELP = "Cryptographic or statistical bits; as much as the filter's paper adds; or correlated over BANDS steps."
+HEAD = "least-squares for one layer behind splines, unless an option of dp-sgd is set; else dp-sgd"
 HEAD_HELP = "least-squares: one layer behind features, with nothing to tune."
 NETWORK_HELP = "Network without SET, or code of the network of SET."
 
@@ -59,7 +60,7 @@ class TrainOptions(
     epochs: float | None = option(None, "Passes over the records.", "N", shown="15", section="Steps", within=POSITIVE)
     steps: int | None = option(None, "Noisy steps, instead of `epochs`.", "T", within=COUNT)
     batch_size: float | None = option(None, "Expected batch size.", "N", shown="1600, at most records/4")
-    sampling: str | None = option(None, "A coin each, or each in K steps.", "poisson|allocation:K", shown="poisson")
+    sampling: str | None = option(None, "Each by a coin, or each in K steps.", "poisson|allocation:K", shown="poisson")
     lr: float | None = option(None, "Step size.", "X", shown=STEP_SIZES, section="Optimizer", within=STEP_SIZE)
     schedule: str | None = option(
         None, "Step size over the run.", choices=("constant", "linear", "cosine"), shown=f"constant; {BEHIND}: linear"
@@ -76,7 +77,7 @@ class TrainOptions(
         None,
         HEAD_HELP,
         choices=("dp-sgd", LEAST_SQUARES),
-        shown="dp-sgd; behind splines least-squares",
+        shown=HEAD,
         section="Head",
     )
 

@@ -197,18 +197,16 @@ def generate(
 
     def train(steps: int) -> None:
         nonlocal done
-        before = done
 
         def report(taken: int) -> None:
-            nonlocal done
-            done = before + taken
             if progress is not None:
-                progress(done, f"round {len(tickets)}")
+                progress(done + taken, f"round {len(tickets)}")
             checkpoints.offer(lambda: _checkpoint(theta0, tickets, beside or {}))
 
         with torch.random.fork_rng(devices=[]):
-            drawing = _drawing(batches, config.seed, before)
+            drawing = _drawing(batches, config.seed, done)
             train_plain(model, mask, (x, y), drawing, steps, config.lr, report, spec.loss)
+        done += steps
         check_trained(weights_of(model))
 
     with threads(config.threads):

@@ -18,12 +18,11 @@ from dpltm.records.split import Rows
 
 @dataclass(frozen=True)
 class Batch:
-    """Some of the records that entered a step.
+    """Some of the records that entered a step, with ``keys`` ``(rows,)`` int64 of what a network draws for each, if it does.
 
     Attributes:
         chunks: rows of one chunk each that has few enough records for a float32 sum; None where there are no chunks.
         groups: number of rows of each group, whose mean gradient is filtered; None where every row is by itself.
-        keys: ``(rows,)`` int64, of what a network draws for each record; None where it does not draw.
     """
 
     x: Tensor

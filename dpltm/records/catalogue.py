@@ -1,8 +1,4 @@
-"""The known datasets and the facts about them that are public.
-
-Bounds, number of classes and number of training records come from the publications that describe each dataset, not
-from a copy of it, so that using them costs no privacy (docs/privacy-model.md section 1.4).
-"""
+"""The known datasets and the facts about them that are public, by publications that describe each (privacy-model.md 1.4)."""
 
 from __future__ import annotations
 

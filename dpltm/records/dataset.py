@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dpltm.errors import DataError
 from dpltm.privacy.entry import HASHES, NO_LINEAGE, RECORD, Id, Lineage, Part
-from dpltm.records.input_parts import Parts, name_faults, shown
+from dpltm.records.input_parts import Parts, check_columns
 from dpltm.records.schema import NO_SCHEMA, Schema
 from dpltm.records.split import LabelForm, Rows, Split
 
@@ -54,18 +53,10 @@ class Form:
     tables: tuple[int, ...] = ()
 
     def order(self, columns: Sequence[str] | None, source: str, whose: str) -> list[int] | None:
-        """Return the places of these columns, which ``whose`` has; None where they are in that order, or have no names.
-
-        Raises:
-            DataError: columns are missing, too many, or twice there.
-        """
+        """Return the places of these columns, which ``whose`` has; None where they are in that order, or have no names."""
         if not columns or not self.columns or tuple(columns) == self.columns:
             return None
-        faults = [f"{what} {shown(names)}" for what, names in name_faults(columns, self.columns)]
-        if faults:
-            raise DataError(
-                f"{source}: its columns are not those of {whose}: it {'; it '.join(faults)}; give the same"
-            )
+        check_columns(columns, self.columns, source, whose)
         return [self.columns.index(name) for name in columns]
 
 

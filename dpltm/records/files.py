@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import struct
 import zipfile
 import zlib
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
 
 TABLES = (".csv", ".parquet", ".arrow")
 SUFFIXES = (".npz", *TABLES)
-"""Kinds of files, by their suffix."""
+"""Kinds of files, by :func:`suffix_of`."""
 
-KINDS = ".npz, .csv, .parquet or .arrow"
+KINDS = ".npz, .csv (or .tsv, .csv.gz), .parquet or .arrow"
 """The same for messages."""
 
 START, UNKNOWN, FIRST = 1, 2, 3
@@ -66,10 +67,20 @@ class Layout:
                 raise DataError(f"`{name}` {value}: must be {least} to {most:,}")
 
 
+def suffix_of(path: Path) -> str:
+    """Return what a file's name says that it is: ``.csv`` of a ``.tsv`` and a ``.csv.gz`` file as well, else its suffix."""
+    return ".csv" if re.search(r"\.[ct]sv(\.gz)?$", path.name.lower()) else path.suffix.lower()
+
+
+def stem_of(path: Path) -> str:
+    """Return the name of a file without what says what it is: ``visits`` of ``visits.csv.gz``."""
+    return re.sub(r"\.[ct]sv(\.gz)?$", "", path.name, flags=re.IGNORECASE) if suffix_of(path) == ".csv" else path.stem
+
+
 @contextlib.contextmanager
 def reading(path: Path, option: str) -> Iterator[str]:
     """Yield the kind of a file that is there; in the block the system's errors become one line."""
-    kind = path.suffix.lower()
+    kind = suffix_of(path)
     if kind not in SUFFIXES:
         raise DataError(f"{option} {path}: unknown kind of file; give one that ends in {KINDS}")
     if not path.is_file():
@@ -179,19 +190,12 @@ class _Arrays:
         """Texts as records of one length; what they take up is known to fit the file before it is taken."""
         names, path = tuple(name + suffix for name in _RAGGED), str(self.path)
         values, offsets = (self[name] for name in names)
-        for array, name in zip((values, offsets), names, strict=True):
-            if array.dtype.kind not in "iu" or array.ndim != 1:
-                raise DataError(f"{path}: {name} is {array.dtype} of shape {array.shape}; give one row of integers")
-        ends, count = (offsets[:1].tolist(), offsets[-1:].tolist()), len(offsets) - 1
-        if count < 1 or ends != ([0], [len(values)]) or (offsets[1:] < offsets[:-1]).any():
-            raise DataError(f"{path}: {names[1]} must rise from 0 to {len(values)}, with one entry more than records")
-        if values.dtype.kind == "i" and values.min(initial=0) < 0:
+        right = all(array.dtype.kind in "iu" and array.ndim == 1 for array in (values, offsets)) and len(offsets) > 1
+        right = right and (offsets[0], offsets[-1], values.min(initial=0) >= 0) == (0, len(values), True)
+        if not right or (offsets[1:] < offsets[:-1]).any():
+            ranks = f"{names[0]} must be one row of ranks of words, whole numbers from 0 up"
             raise DataError(
-                f"{path}: {names[0]} holds {values.min()}; a word is a rank from 1 up, and 0 an unknown one"
-            )
-        if y is not None and y.shape != (count,):
-            raise DataError(
-                f"{path}: {names[1]} has {count} records, y{suffix} the shape {y.shape}; give one a record"
+                f"{path}: {ranks}, and {names[1]} rise from 0 to their number, one entry more than records"
             )
         x = padded(values, offsets, layout, path)
         rows = Rows(x, np.empty(0) if y is None else y, _ragged=(values, offsets))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpltm.errors import DataError, did_you_mean, whole_number
+from dpltm.errors import DataError, whole_number
 
 MAX_WORDS = 2**22
 """Most whole numbers of a part: each comes back from its place in [0, 1], in float32, exactly."""
@@ -63,16 +63,17 @@ def shown(names: Sequence[str], limit: int = 8) -> str:
     return ", ".join(repr(n) for n in names[:limit]) + more
 
 
-def name_faults(
-    wanted: Collection[str], present: Sequence[str], spare: Collection[str] = ()
-) -> list[tuple[str, list[str]]]:
-    """Return names of columns that are lacking but for ``spare`` ones, too many, or twice there, each with what it is."""
+def check_columns(
+    wanted: Collection[str], present: Sequence[str], source: str, whose: str, spare: Collection[str] = ()
+) -> None:
+    """Raise DataError for columns of ``source`` that are lacking but for ``spare`` ones, too many, or twice there."""
     faults = (
         ("lacks", set(wanted) - set(present) - set(spare)),
         ("has, beside those,", set(present) - set(wanted)),
         ("has twice", {name for name in present if present.count(name) > 1}),
     )
-    return [(what, sorted(names)) for what, names in faults if names]
+    if told := [f"it {what} {shown(sorted(names))}" for what, names in faults if names]:
+        raise DataError(f"{source}: its columns are not those of {whose}: {'; '.join(told)}; give the same")
 
 
 def split(x: np.ndarray, parts: Parts) -> list[np.ndarray]:
@@ -83,15 +84,12 @@ def split(x: np.ndarray, parts: Parts) -> list[np.ndarray]:
 
 def differences(mine: Parts, theirs: Parts) -> str:
     """Return how the parts of some records differ from those that are expected, in words; nothing where they do not."""
-    expected, present = {part.name: part for part in mine}, {part.name: part for part in theirs}
-    lacking, strange = sorted(expected.keys() - present.keys()), sorted(present.keys() - expected.keys())
-    problems = [f"{what} {shown(names)}" for what, names in (("lack", lacking), ("have unknown", strange)) if names]
-    problems += [
-        f"have {part} in {name!r} in the place of {expected[name]}"
-        for name, part in present.items()
-        if name in expected and (part.shape, part.words) != (expected[name].shape, expected[name].words)
-    ]
-    return "; ".join(problems)
+    expected, present = ({part.name: str(part) for part in parts} for parts in (mine, theirs))
+    return "; ".join(
+        f"have {present.get(name, 'nothing')} in {name!r} in the place of {expected.get(name, 'nothing')}"
+        for name in sorted({*expected, *present})
+        if expected.get(name) != present.get(name)
+    )
 
 
 def facts_of(parts: Parts, x: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,12 +108,16 @@ def side_by_side(
         where: what messages call the records.
         check: whether whole numbers out of range are refused; else they saturate as other values do.
     """
-    table_sizes = _by_name(words, arrays, where)
+    if words is not None and not (isinstance(words, Mapping) and set(words) <= set(arrays)):
+        raise DataError(f"`words` {words!s:.100}: {where} has the parts {shown(list(arrays))}; say it of each by name")
+    for number in (words or {}).values():
+        if not 1 <= whole_number("words", number) <= MAX_WORDS:
+            raise DataError(f"`words` {number}: must be 1 to {MAX_WORDS:,}; pass the public number of whole numbers")
     parts = []
     for name, value in arrays.items():
         if value.ndim == 0 or value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
             raise DataError(f"{where}[{name!r}] is {value.dtype} of shape {value.shape}; give numbers, a row a record")
-        most = table_sizes.get(name, 2 if value.dtype == bool else 0)
+        most = int((words or {}).get(name, 2 if value.dtype == bool else 0))
         if check and not most and value.dtype.name in _WHOLE:
             raise DataError(
                 f"`words` is missing: {where}[{name!r}] holds whole numbers; say how many there are, words={{{name!r}: N}},"
@@ -133,19 +135,6 @@ def side_by_side(
 
 
 _WHOLE = tuple(name for name in DTYPES if "int" in name and name != "uint8")
-
-
-def _by_name(words: Words, arrays: Mapping[str, np.ndarray], where: str) -> dict[str, int]:
-    if words is None:
-        return {}
-    if not isinstance(words, Mapping):
-        raise DataError(f"`words` {words}: {where} has parts; say it of each by name, in a mapping")
-    for name, value in words.items():
-        if name not in arrays:
-            raise DataError(f"`words`: {where} has no part {name!r:.100}{did_you_mean(str(name), list(arrays))}")
-        if not 1 <= whole_number("words", value) <= MAX_WORDS:
-            raise DataError(f"`words` {value}: must be 1 to {MAX_WORDS:,}; pass the public number of whole numbers")
-    return {name: int(value) for name, value in words.items()}
 
 
 def check_words(x: np.ndarray, words: Words, where: str) -> None:

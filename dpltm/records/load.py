@@ -20,7 +20,17 @@ from dpltm.gone import instead
 from dpltm.privacy.entry import HASHES
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
 from dpltm.records.dataset import Dataset, RawSplit
-from dpltm.records.files import KINDS, SUFFIXES, TABLES, Layout, read_arrays, read_new_arrays, reading
+from dpltm.records.files import (
+    KINDS,
+    SUFFIXES,
+    TABLES,
+    Layout,
+    read_arrays,
+    read_new_arrays,
+    reading,
+    stem_of,
+    suffix_of,
+)
 from dpltm.records.input_parts import Parts, Words, check_words, differences, facts_of, side_by_side
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import (
@@ -102,13 +112,12 @@ def load(
     if test is not None and hold_out is None:
         if tested is not None:
             raise DataError(f"`test` {test}: {dataset} has a test split of its own; drop `test`")
-        if Path(test).suffix.lower() != (kind := Path(train.source).suffix.lower()):
+        if suffix_of(Path(test)) != (kind := suffix_of(Path(train.source))):
             raise DataError(f"`test` {test}: is no {kind} file, as {train.source} is, and no fraction such as 0.2")
         of_file, own = read(Path(test), "`test`")
         tested = own or of_file
     _check_positions(train, tested, words, length)
     train = replace(train, tables=(layout.words,) if train.has_texts or words is not None else ())
-
     return settle(
         name,
         train,
@@ -123,13 +132,13 @@ def load(
 
 def _check_positions(train: RawSplit, test: RawSplit | None, words: int | None, length: int | None) -> None:
     """Raise DataError unless both splits are texts, or neither is and their values are positions where ``words`` says so."""
-    if test is not None and test.has_texts != train.has_texts:
-        raise DataError(f"{test.source}: {test.x_name} or {train.x_name} holds texts; give both splits the same")
+    for split in (train, test or train):
+        if split.has_texts != train.has_texts:
+            raise DataError(f"{split.source}: {split.x_name} or {train.x_name} holds texts; give both splits the same")
+        if words is not None and not split.has_texts:
+            check_words(split.x, words, f"{split.source}: {split.x_name}")
     if not train.has_texts:
         check_none(f"{train.source} holds no texts (values_train, offsets_train)", length=length)
-        for split in (train, test):
-            if words is not None and split is not None:
-                check_words(split.x, words, f"{split.source}: {split.x_name}")
 
 
 def _read(
@@ -148,10 +157,10 @@ def _splits(
 ) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
     """Return the description of a dataset if it is known, its name, training split and its own test split if any."""
     path = Path(dataset)
-    if path.suffix.lower() not in TABLES:
+    if suffix_of(path) not in TABLES:
         check_none(f"is for tables ({', '.join(TABLES)}), and {dataset} is none", schema=schema)
-    if {os.sep, os.altsep or os.sep} & set(dataset) or path.suffix.lower() in SUFFIXES:
-        return None, path.stem, *read(path, "`dataset`")
+    if {os.sep, os.altsep or os.sep} & set(dataset) or suffix_of(path) in SUFFIXES:
+        return None, stem_of(path), *read(path, "`dataset`")
     check_none(f"{dataset} is a name, not a table", label=label)
     home, known = data_home(), catalogue()
     description = known.get(dataset)
@@ -174,10 +183,8 @@ def load_records(
 ) -> np.ndarray:  # fmt: skip
     """Return records without labels, ``(n, ...)`` as stored, known to be real and finite.
 
-    Args:
-        layout: of texts; None where only quantities will do.
-        schema: as of :func:`load`. Numbers outside its bounds are outside of [0, 1].
-        columns: names of the features that a run was trained on; a table may have them in any order.
+    Texts need a ``layout``. By a schema, numbers outside its bounds are outside of [0, 1]. ``columns`` are features that
+    a run was trained on; a table may have them in any order, and ``spare`` ones beside them.
     """
     file = Path(path)
     table_schema = as_schema(schema)

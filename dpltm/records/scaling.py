@@ -1,7 +1,6 @@
 """Public scaling: features into the unit range by declared bounds, never by the data's own; positions in tables stay.
 
-Every value depends on its own feature and on public bounds alone, so scaling one record reads no other record and
-costs no privacy (docs/privacy-model.md section 1.4).
+Every value depends on its own feature and on public bounds alone (docs/privacy-model.md section 1.4).
 """
 
 from __future__ import annotations

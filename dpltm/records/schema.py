@@ -188,11 +188,7 @@ def read_schema(path: Path, part: bool = False) -> Schema:
 
 
 def parse_schema(text: str, where: str, part: bool = False) -> Schema:
-    """Return a schema as it is written, TOML; messages say ``where`` it stands. DataError if it is none.
-
-    Args:
-        part: whether it may be one of some columns alone.
-    """
+    """Return a schema as it is written, TOML, or ``part`` of one; messages say ``where``. DataError if it is none."""
     try:
         body = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

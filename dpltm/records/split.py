@@ -142,10 +142,7 @@ class Rows:
         """Return a number from 0 to ``HASHES`` - 1 for each record, ``(n,)`` int64, from its content alone.
 
         The first 8 bytes of BLAKE2b over its values as little-endian float32, modulo ``HASHES``: the features in their
-        order, or, of a table, all columns with the label in the order of their names.
-
-        Guarantees:
-            Depends on no other record. Equal records have equal hashes, so all copies of one are in the same part.
+        order, or, of a table, all columns with the label in the order of their names. Copies of a record are in one part.
         """
         if self._names is None:
             return _public(_hashed(self._bytes()))

@@ -71,23 +71,14 @@ def _bands(name: str, values: np.ndarray, empty: np.ndarray, column: Column | No
         edges = np.unique(np.quantile(values[~empty], np.arange(1, BANDS) / BANDS))
     codes = np.searchsorted(edges, values, side="right")
     codes[empty] = len(edges) + 1
-    ends = [_ends(values[codes == place], column) for place in range(len(edges) + 1)]
+    dated = column is not None and column.kind == "date"
+    tell = (lambda end: datetime.date.fromordinal(round(end)).isoformat()) if dated else "{:.4g}".format
+    bands = [values[codes == place] for place in range(len(edges) + 1)]
+    ends = [(tell(band.min()), tell(band.max())) if len(band) else ("", "") for band in bands]
     names = [low if low == high else f"{low} to {high}" for low, high in ends]
     if len(distinct) > MOST_VALUES:  # the outermost values are those of single persons
         names[0], names[-1] = f"up to {ends[0][1]}", f"from {ends[-1][0]}"
     return _there([*(f"{name} {band}" for band in names), f"{name} empty"], codes)
-
-
-def _ends(values: np.ndarray, column: Column | None) -> tuple[str, str]:
-    """Return the least and the largest value, as they are told."""
-    if not len(values):
-        return "", ""
-    dated = column is not None and column.kind == "date"
-    low, high = (
-        datetime.date.fromordinal(round(end)).isoformat() if dated else f"{end:.4g}"
-        for end in (values.min(), values.max())
-    )
-    return low, high
 
 
 def _there(names: Sequence[str], codes: np.ndarray) -> Subgroups:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
+import gzip
 import itertools
 import math
 import re
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +26,148 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 from dpltm.errors import DataError, first_line
-from dpltm.records.cells import Cells, Faults, as_texts, classes_of, encoded, is_numeric, is_text
 from dpltm.records.dataset import Dataset, RawSplit
-from dpltm.records.encode import as_days, as_number, rows_of
-from dpltm.records.files import TABLES
-from dpltm.records.input_parts import name_faults, shown
+from dpltm.records.encode import as_days, as_number, bucket_of, rows_of, separator_of
+from dpltm.records.files import TABLES, stem_of, suffix_of
+from dpltm.records.input_parts import check_columns, shown
 from dpltm.records.schema import MISSING, NO_SCHEMA, UNKNOWN, Column, Schema, label_column
 from dpltm.records.settle import settle
 from dpltm.records.split import AT_ONCE, Rows
+from dpltm.records.units import text_of
 
 BLOCK, BLOCK_BYTES = 10_000, 2**22
 """Records that Python reads at once, and bytes of a file that Arrow reads."""
 
 MOST_FAULTS = 6
 """Faults of columns which one message names."""
+
+# cells: most columns repeat themselves, so what a cell means is worked out once for each different one. It depends on
+# that cell and on public facts alone.
+
+_PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+"""Numbers that Arrow and Python read alike, for Arrow; what else may be one goes to Python."""
+
+
+def is_numeric(kind: Any) -> bool:
+    """Tell whether a column of such an Arrow type holds numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def is_text(kind: Any) -> bool:
+    """Tell whether a column of such an Arrow type holds texts, each once or not."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def as_texts(cells: list[Any]) -> Any:
+    """Return Python's values as an Arrow array of texts (see :func:`text_of`), each what it would be alone."""
+    plain = {*map(type, cells)} <= {str, type(None)}
+    try:
+        return pa.array(cells if plain else list(map(text_of, cells)), pa.string())
+    except UnicodeEncodeError:
+        raise DataError("a cell holds half of a surrogate pair, which is no text; write it anew") from None
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A column of some records: the place of each one's cell (``codes``, ``(n,)``) among those that differ, in their order.
+
+    These are texts without blanks around them, or numbers. ``nulls`` says which are not there, ``(m,)`` bool: empty texts.
+    """
+
+    codes: np.ndarray
+    values: Any
+    nulls: np.ndarray
+
+    @classmethod
+    def of(cls, column: Any) -> Cells:
+        """Return the cells of an Arrow array, as texts that a .csv file would have."""
+        column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        readable = is_numeric(column.type) or is_text(column.type)
+        coded = (column if readable else as_texts(column.to_pylist())).dictionary_encode("encode")
+        values = coded.dictionary
+        nulls = values.is_null().to_numpy(zero_copy_only=False)
+        if not is_numeric(values.type):
+            values = pc.fill_null(pc.utf8_trim_whitespace(values), "")
+        return cls(coded.indices.to_numpy(), values, nulls)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The cells that differ, as texts."""
+        return _texts(self.values)
+
+    @cached_property
+    def _read(self) -> tuple[np.ndarray, np.ndarray]:
+        """What stands for each cell where records are told apart, a number or one made of a word; and which are words."""
+        if is_numeric(self.values.type):  # with one zero
+            numbers = self.values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) + 0.0
+        else:
+            try:
+                plain = self.values.cast(pa.float64())
+            except pa.ArrowInvalid:
+                plain = pc.if_else(pc.match_substring_regex(self.values, _PLAIN), self.values, None).cast(pa.float64())
+            numbers = np.array(plain.to_numpy(zero_copy_only=False))  # NaN for what is no plain number
+        words = np.zeros(len(numbers), dtype=bool)
+        unsure = np.flatnonzero(~np.isfinite(numbers))
+        for place, text in zip(unsure.tolist(), _texts(self.values.take(pa.array(unsure))), strict=True):
+            number = as_number(text)
+            words[place] = number is None
+            word = int.from_bytes(blake2b(text.encode(), digest_size=6).digest())
+            numbers[place] = word if number is None else number
+        return numbers, words
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """What stands for each record's cell where records are told apart: its number, or one made of a word; float64."""
+        return self._read[0][self.codes]
+
+    @property
+    def words(self) -> np.ndarray:
+        """Which of the cells that differ are no numbers, ``(m,)`` bool."""
+        return self._read[1]
+
+    def first(self, differing: np.ndarray) -> tuple[int, str] | None:
+        """Return the first record whose cell is among those that differ in some way, ``(m,)`` bool, and that cell."""
+        if not differing.any():
+            return None
+        row = int(np.argmax(differing[self.codes]))
+        return row, self.texts[self.codes[row]]
+
+    def parsed(self, column: Column) -> np.ndarray:
+        """Return the number, or the day, that each different cell holds, written as a column says; NaN for none."""
+        if column.kind == "date":
+            return np.array([math.nan if day is None else day for day in map(as_days, self.texts)], dtype=np.float64)
+        cells = self
+        if column.decimal != "." and not is_numeric(self.values.type):  # of texts: a frame's 1.5 is no 15
+            texts = pa.array(self.texts, pa.string())
+            texts = pc.if_else(pc.match_substring(texts, "."), "no number", texts)
+            cells = Cells(self.codes, pc.replace_substring(texts, column.decimal, "."), self.nulls)
+        numbers, words = cells._read
+        return np.where(words, math.nan, numbers)
+
+    def among(self, texts: Collection[str]) -> np.ndarray:
+        """Return which of the cells that differ are one of these texts, or not there, ``(m,)`` bool."""
+        if not is_numeric(self.values.type):
+            listed = pc.is_in(self.values, pa.array(list(texts), self.values.type))
+            return np.asarray(listed.to_numpy(zero_copy_only=False)) | self.nulls
+        numbers, alike = self._read[0], Cells.of(as_texts(list(texts)))._read[0]
+        inside = np.isnan(numbers) | np.isin(numbers, alike)  # few, of which texts are made
+        for place in np.flatnonzero(inside & ~self.nulls):
+            inside[place] = _texts(self.values[int(place) : int(place) + 1])[0] in texts
+        return inside | self.nulls
+
+    def records(self) -> list[str]:
+        return np.array(self.texts, dtype=object)[self.codes].tolist() if len(self) else []
+
+
+def _texts(values: Any) -> list[str]:
+    return values.to_pylist() if is_text(values.type) else [text_of(cell) or "" for cell in values.to_pylist()]
+
+
+# tables
 
 Coder = Callable[[Column, Cells, frozenset[str]], np.ndarray]
 """Coder of a column of which something is still to be found: one number a record, float64."""
@@ -67,13 +199,8 @@ def _as_arrow(column: Any, meaning: Column | None) -> Any:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns, and its records some at a time.
-
-    Attributes:
-        source: the path of a file, or a data frame of pandas or polars.
-        schema: how a ``.csv`` file is written.
-        name: what messages call a data frame.
-    """
+    """A table: its columns, and its records some at a time. Its source is the path of a file, or a data frame of pandas or
+    polars, which messages call by ``name``; the schema says how a ``.csv`` file is written."""
 
     source: Any
     schema: Schema = NO_SCHEMA
@@ -84,21 +211,20 @@ class Table:
 
     @property
     def is_csv(self) -> bool:
-        return isinstance(self.source, Path) and self.source.suffix.lower() == ".csv"
+        return isinstance(self.source, Path) and suffix_of(self.source) == ".csv"
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of the columns; a schema may say them, and else a file without a header has c1, c2 and so on."""
+        """Names of the columns; a schema says those of a file without a header."""
         if is_frame(self.source):
             return list(map(str, self.source.columns))
         if not self.is_csv:
             with record_batches(self.source) as (columns, _):
                 return list(columns.names)
-        if not self.schema.header and self.schema.columns:
+        if not self.schema.header:
             return [column.name for column in self.schema.columns]
         with _rows(self.source, self.schema) as rows:
-            cells = [cell.strip() for cell in next(rows, [])]
-        return cells if self.schema.header else [f"c{place}" for place in range(1, len(cells) + 1)]
+            return [cell.strip() for cell in next(rows, [])]
 
     def check(self, name: str, option: str) -> None:
         """Raise DataError where a column that an option names is not there, or twice."""
@@ -162,7 +288,7 @@ def _rows(path: Path, schema: Schema) -> Iterator[Iterator[list[str]]]:
     try:
         with rows_of(path, schema.skip, schema.separator, schema.encoding) as rows:
             yield (row for _, row in rows)
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise DataError(
             f"{path}: is not text in {schema.encoding.upper()} separated by {schema.separator!r} ({first_line(error)}); save"
             ' it as that, or let its schema say encoding = "latin-1" or separator = ";"'
@@ -190,7 +316,7 @@ def _by_arrow(table: Table, read: Sequence[str]) -> Iterator[Block]:
     with arrow_csv.open_csv(
         str(table.source),
         arrow_csv.ReadOptions(column_names=names, skip_rows_after_names=int(schema.header), block_size=BLOCK_BYTES),
-        arrow_csv.ParseOptions(delimiter=schema.separator),
+        arrow_csv.ParseOptions(delimiter=separator_of(table.source, schema.separator)),
         arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
             strings_can_be_null=False,
@@ -206,9 +332,9 @@ def _read_alike(path: Path, schema: Schema) -> bool:
 
     They may differ on quotes, and on blank lines above the header. Arrow reads one-byte separators, and drops no lines.
     """
-    mark = schema.separator
+    mark = separator_of(path, schema.separator)
     utf8 = codecs.lookup(schema.encoding).name == "utf-8"
-    if schema.skip or not utf8 or not mark.isascii() or mark == " ":
+    if schema.skip or not utf8 or not mark.isascii() or mark == " " or path.suffix.lower() == ".gz":
         return False
     with path.open("rb") as stream:
         begin = stream.read(AT_ONCE)
@@ -339,6 +465,92 @@ def _check_names(table: Table, fix: str) -> None:
 
 # tables with a schema
 
+Faults = dict[tuple[str, str], str]
+"""What of a table does not fit its schema, by column and fault: once each, with the first record.
+
+How often is not counted: of private records that would be one more thing to know.
+"""
+
+FIX = (
+    "correct those cells, or say in the schema what they are: numbers are 1234.5, but for its decimal, and dates 2024-12-31;"
+    " missing = true takes holes, other = true what is none of its values, and holes too of numbers and dates"
+)
+"""What to do about all of them."""
+
+_STRANGE = {"category": "is none of its values", "number": "is no number", "date": "is no date (YYYY-MM-DD)"}
+"""What is said of a cell that a kind of column does not take."""
+
+
+def _note(faults: Faults, column: Column, cells: Cells, strange: np.ndarray, what: str, start: int) -> None:
+    if (first := cells.first(strange)) is not None:
+        shown = f"{column.name}: {first[1]!r:.40} {what} (record {start + first[0]} from 0)"
+        faults.setdefault((column.name, what), shown)
+
+
+def encoded(column: Column, cells: Cells, empty: frozenset[str], faults: Faults, start: int) -> np.ndarray:
+    """Return the features of one column, ``(n, column.features)`` float32 in [0, 1]; -1 and 2 of numbers beyond their
+    bounds, which saturate when they are scaled (``records.scaling``): until then they can be told.
+
+    Texts that are ``empty`` count as nothing; ``start`` is the number of the first of these records in the table.
+
+    Guarantees:
+        Row i depends on cell i and on the schema alone.
+    """
+    features = np.zeros((len(cells.values), column.features), dtype=np.float32)
+    holes = cells.among(empty)
+    strange = np.zeros(len(holes), dtype=bool)
+    if column.missing:
+        features[holes, -1] = 1.0
+    else:
+        _note(faults, column, cells, holes, "is empty", start)
+    if column.kind == "category":
+        places = _places(column, cells)
+        filled_rows = np.flatnonzero((places >= 0) & ~holes)
+        features[filled_rows, places[filled_rows]] = 1.0
+        strange = (places < 0) & ~holes
+    elif column.kind == "hashed":
+        filled_rows = np.flatnonzero(~holes)
+        features[filled_rows, [bucket_of(cells.texts[place], column.buckets) for place in filled_rows]] = 1.0
+    else:
+        values = np.where(holes, math.nan, cells.parsed(column))
+        features[:, 0] = np.nan_to_num(_scaled(column, values))
+        strange = np.isnan(values) & ~holes
+        if column.other:
+            features[strange, -1] = 1.0
+    if not column.other:
+        _note(faults, column, cells, strange, _STRANGE.get(column.kind, ""), start)
+    return features[cells.codes]
+
+
+def _scaled(column: Column, values: np.ndarray) -> np.ndarray:
+    """Numbers or days in [0, 1] by the bounds of a column, -1 and 2 beyond them; NaN stays."""
+    low, high = column.bounds
+    inside = np.where(low > values, low, values)  # as Python's max and min have it, of zeros too
+    inside = np.where(high < inside, high, inside) - low
+    if column.log:  # not NumPy's, whose last bit differs between processors
+        parts = np.array([math.log1p(number) for number in inside.tolist()]) / math.log1p(high - low)
+    else:
+        parts = inside / (high - low)
+    return parts + ((values > high).astype(float) - (values < low))
+
+
+def _places(column: Column, cells: Cells) -> np.ndarray:
+    """Return which of the values of a column each different cell is; -1 for none."""
+    places = {spelling: place for place, spellings in enumerate(column.values) for spelling in spellings}
+    return np.array([places.get(text, -1) for text in cells.texts], dtype=np.int64)
+
+
+def classes_of(column: Column, cells: Cells, faults: Faults, start: int) -> np.ndarray:
+    """Return the class of each record, ``(n,)`` int64, 0 where classes are to be found yet; of targets numbers, float64."""
+    if column.is_target:
+        values = cells.parsed(column)
+        _note(faults, column, cells, np.isnan(values), _STRANGE["number"], start)
+        return np.nan_to_num(values)[cells.codes]
+    places = _places(column, cells)
+    if not column.wanted:
+        _note(faults, column, cells, places < 0, "is none of its classes", start)
+    return np.maximum(places, 0)[cells.codes]
+
 
 def read_by_schema(
     table: Table,
@@ -351,10 +563,9 @@ def read_by_schema(
     """Return the records of a table, encoded (see :func:`encoded`): features ``(n, schema.features)`` float32, and classes.
 
     Args:
-        units: the column of persons, whatever the schema says of it; it is no feature.
+        units: the column of persons, whatever the schema says of it; it is no feature. Nor are ``spare`` ones.
         coder: of columns of which something is still to be found; None where that is refused.
         labels: of each record, in the place of the column of labels.
-        spare: columns that may be there beside those of the schema.
     """
     schema = table.schema
     if schema.wanted and coder is None:
@@ -391,7 +602,7 @@ def read_by_schema(
         label_cells = Cells.of(_as_arrow(labels, schema.label))
         y, targets = classes_of(schema.label, label_cells, faults, 0), label_cells.numbers
     if faults:
-        raise DataError(f"{table}: does not fit its schema: {'; '.join([*faults.values()][:MOST_FAULTS])}")
+        raise DataError(f"{table}: does not fit its schema: {'; '.join([*faults.values()][:MOST_FAULTS])}; {FIX}")
     return RawSplit(
         x,
         y if labelled else None,
@@ -411,9 +622,7 @@ def _check_header(table: Table, names: list[str], units: str | None, labelled: b
     columns = {column.name: column for column in table.schema.columns}
     spare = set() if labelled else {name for name, column in columns.items() if not column.features}
     wanted = {*columns, *([units] if units in names else [])}
-    for what, faulty in name_faults(wanted, names, spare):
-        what = what.replace("those", "its schema")
-        raise DataError(f"{table}: {what} the columns {shown(faulty)}; correct the schema, or the file")
+    check_columns(wanted, names, str(table), "its schema", spare)
     if units is not None and labelled:
         table.check(units, "unit_column")
     if units in columns and columns[units].kind != "ignored":
@@ -422,7 +631,7 @@ def _check_header(table: Table, names: list[str], units: str | None, labelled: b
 
 def column_texts(path: Path, name: str, schema: Schema | None = None) -> list[str]:
     """Return the cells of a column, as texts; DataError where a file has no such column, or has no columns."""
-    if path.suffix.lower() not in TABLES:
+    if suffix_of(path) not in TABLES:
         raise DataError(f"`id` {name}: {path} is no table and has no columns; leave it out")
     table = Table(path, schema or NO_SCHEMA)
     table.check(name, "id")
@@ -447,23 +656,24 @@ READ_OFF = "The schema of {name}, read off its records. They were declared publi
 
 
 def draft(
-    path: Path, header_schema: Schema | None, label: str | None, header: bool, units: str | None = None,
+    path: Path, header_schema: Schema | None, label: str | None, units: str | None = None,
     classes: Sequence[str] = (), target: tuple[float, float] | None = None,
 ) -> Schema:  # fmt: skip
     """Return a schema of all columns of a table, by names and types alone; what nobody says is still to be found.
 
-    Args:
-        header_schema: what is known already: of some columns, and of how the table is written.
-        header: whether the first line has names.
-        classes, target: names of the classes of ``label``, or the range of its numbers.
+    ``header_schema`` has what is known already, of some columns and of how the table is written; ``classes`` and ``target``
+    are names of the classes of ``label``, or the range of its numbers.
     """
-    above = Schema((), header, MISSING) if header_schema is None else header_schema
+    above = header_schema
+    if above is None:
+        mark = _separator(path)
+        above = Schema((), missing=MISSING, separator=mark, decimal="," if mark == ";" else ".")
     table = Table(path, above)
     names, kinds = table.names, dict[str, str]()
     if not table.is_csv:
         with record_batches(path) as (typed, _):
             kinds = dict(zip(names, map(_kind_of, typed.types), strict=True))
-    _check_names(table, "say `no_header` where that is a record, or rename those columns")
+    _check_names(table, "rename those columns, or name them in a `schema` with header = false")
     left_out = row_numbers(names)
     if len(names) < 2 or "" in names[1:]:
         fix = "name each of two columns or more, or say separator in a `schema`"
@@ -490,10 +700,7 @@ _SPELLED = r"^[+-]?([€$£]?\s*\d[\d.,]*\s*[%€$]?|\d{1,2}[./-]\d{1,2}[./-](\d
 
 
 def check_spelling(path: Path, schema: Schema) -> None:
-    """Raise DataError where most cells of a column are numbers or dates, but not as a draft has them: they would be words.
-
-    It looks at records, as refusals may; more than half of them must speak for it. A column of known words is left alone.
-    """
+    """Raise DataError where most cells of a column are numbers or dates in a form that is not read: they would be words."""
     table, records, read, unread = Table(path, schema), 0, Counter[str](), Counter[str]()
     likely = (UNKNOWN, "number", "date") if table.is_csv else ()  # elsewhere types say what is a number
     wanted = {column.name: column for column in schema.columns if column.wanted and column.kind in likely}
@@ -514,7 +721,8 @@ def check_spelling(path: Path, schema: Schema) -> None:
 
 
 def read_off(path: Path, schema: Schema, declared: Sequence[str] = ()) -> Schema:
-    """Return a draft with what is still to be found read off public records; ``declared`` columns are no identifiers."""
+    """Return a draft with what is still to be found read off public records; columns that are ``declared`` are no
+    identifiers."""
     table = Table(path, schema)
     times: dict[str, Counter[str]] = {name: Counter() for name in table.names}
     for block in table.blocks(table.names):
@@ -522,13 +730,13 @@ def read_off(path: Path, schema: Schema, declared: Sequence[str] = ()) -> Schema
             cells = Cells.of(column)
             for text, number in zip(cells.texts, np.bincount(cells.codes).tolist(), strict=True):
                 times[name][text] += number
-    columns = (
+    read = (
         _label_read_off(column, times[column.name])
         if column.kind == "label"
         else _read_off(column, times[column.name], column.name in declared)
         for column in schema.columns
     )
-    return replace(schema, columns=tuple(columns))
+    return replace(schema, columns=tuple(read))
 
 
 def public_records(path: Path, schema: Schema) -> Dataset:
@@ -537,7 +745,18 @@ def public_records(path: Path, schema: Schema) -> Dataset:
         Column(column.name, "label" if column.kind == "label" else UNKNOWN, wanted=True) for column in schema.columns
     )
     table = Table(path, replace(schema, columns=tuple(free)))
-    return settle(path.stem, read_by_schema(table, coder=lambda _, cells, __: np.zeros(len(cells))))
+    return settle(stem_of(path), read_by_schema(table, coder=lambda _, cells, __: np.zeros(len(cells))))
+
+
+def _separator(path: Path) -> str:
+    """Return what stands between the names of columns, which are public: a comma, or else what makes most names."""
+
+    def count(mark: str) -> int:
+        with contextlib.suppress(DataError):  # names in quotes, by another mark
+            return len(Table(path, replace(NO_SCHEMA, separator=mark)).names)
+        return 0
+
+    return "," if suffix_of(path) != ".csv" or count(",") > 1 else max(",;\t|", key=count)
 
 
 def _kind_of(kind: Any) -> str:
@@ -573,9 +792,7 @@ def _read_off(column: Column, times: Counter[str], declared: bool) -> Column:
             return replace(base, kind=kind, bounds=bounds, missing=base.missing or has_others, other=has_others)
     if len(cells) <= FEW or column.kind == "category":
         return replace(base, kind="category", other=True, values=tuple((cell,) for cell in cells))
-    if distinct:
-        return Column(column.name, "ignored")  # each has its own, as an id
-    return replace(base, kind="hashed", buckets=FEW)
+    return Column(column.name, "ignored") if distinct else replace(base, kind="hashed", buckets=FEW)
 
 
 def _label_read_off(column: Column, times: Counter[str]) -> Column:

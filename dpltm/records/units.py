@@ -1,24 +1,23 @@
-"""Persons as units: all records of one person are protected together.
+"""Persons as units: all records that share a value of one column, a person, a household, a device, are protected together.
 
-A *unit* is all records that share a value of one column: a person, a household, a device.
 ``at_unit`` makes one record of them, ``(slots, ...)``, and the mean of their losses is what a gradient filter gets: so a
-unit more or less, whatever it holds, is one record more or less, and every bound for records holds for units as it stands
-(privacy-model.md 1.1 and 4.1).
+unit more or less is one record more or less, and every bound for records holds for units (privacy-model.md 1.1 and 4.1).
 """
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 import unicodedata
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from dpltm.errors import DataError
 from dpltm.privacy.checks import PER_UNIT
 from dpltm.privacy.entry import RECORD
-from dpltm.records.cells import text_of
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.encode import as_number
 from dpltm.records.split import Arrays, Rows
@@ -36,6 +35,17 @@ _HOLES = frozenset({"", "nan", "na", "n/a", "null", "none", "nat", "?", "-"})
 """Cells that stand for nobody, in small letters."""
 
 _WHOLE = re.compile(r"([+-]?)0*([0-9]+)(?:\.0*)?")
+
+
+def text_of(cell: Any) -> str | None:
+    """Return a cell as a text: days as YYYY-MM-DD, whole numbers without a point; None for one that holds nothing."""
+    if type(cell).__name__ in ("NoneType", "NAType", "NaTType") or cell != cell:  # NaN is not NaN
+        return None
+    if isinstance(cell, (datetime.date, datetime.datetime)):
+        return cell.isoformat()
+    if isinstance(cell, (float, np.floating)):  # whole in a column of whole numbers with holes
+        return str(int(cell)) if float(cell).is_integer() else str(float(cell))
+    return str(cell).strip()
 
 
 def whose(value: object) -> str:
@@ -101,13 +111,8 @@ def places_of_persons(rows: Rows, slots: int) -> list[np.ndarray]:
 def at_unit(dataset: Dataset, per_unit: int | None) -> Dataset:
     """Return the records at the unit that is to be protected: a person, where something says whose each record is.
 
-    Args:
-        dataset: as it is where its records are at their unit already. A declared number of records is one of persons.
-        per_unit: most records of a person that count, K, public; None for ``PER_UNIT``.
-
-    Returns:
-        Training records ``x (persons, K, ...)`` with labels ``y (persons, K)``, ``ABSENT`` in empty slots, whose records are
-        zeros. The test split stays as it is, single records of other persons; so does the identity.
+    ``x (persons, K, ...)`` with labels ``y (persons, K)``, ``ABSENT`` in empty slots, whose records are zeros. K is
+    ``per_unit``, public, or ``PER_UNIT``. The test split stays as it is, and so does the identity.
 
     Guarantees:
         A row depends on the records of its own person, those of the K lowest public hashes, and on public inputs alone: one

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from types import NoneType
 from typing import Any, Literal
@@ -17,14 +17,19 @@ from typing import Any, Literal
 import numpy as np
 
 from dpltm.errors import ArtifactError, InputError, in_flags
-from dpltm.networks.skill import wilson
+from dpltm.filters import FILTERS
+from dpltm.filters.descriptor import CLIP_NORM
+from dpltm.networks.skill import BINS, Skill, TargetSkill, wilson
+from dpltm.options import TARGET_METRICS
+from dpltm.options.train import LEAST_SQUARES
 from dpltm.privacy import statement as privacy
 from dpltm.privacy.account import Account
-from dpltm.privacy.accountants import certified_by
-from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import UNKNOWN_RECORDS, entry_from_json, to_json
+from dpltm.privacy.accountants import ACCOUNTANTS
+from dpltm.privacy.checks import PER_UNIT
+from dpltm.privacy.entry import entry_from_json, to_json, value_from_json
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd, PrivateSearch, Unprotected
 from dpltm.privacy.trade_off import Curves, curves_of_profiles
+from dpltm.records.schema import stored_schema
 
 FORMAT, SCHEMA = "dpltm-statement", 2
 
@@ -61,12 +66,9 @@ AccountantName = Literal["pld", "rdp", "ma", "clt"]
 
 @dataclass(frozen=True)
 class Subject:
-    """Subject of a statement.
+    """Subject of a statement; ``settings`` and ``outcome`` hold texts, numbers, truth values or None by name.
 
-    Attributes:
-        settings: public settings, by name: texts, numbers, truth values or None.
-        state: ``finished``, ``unfinished`` or ``damaged``.
-        delta, accountant, adjacency: terms of its guarantee; the relation counts where no entry fixes one.
+    ``adjacency`` counts where no entry fixes one.
     """
 
     name: str
@@ -135,26 +137,187 @@ def statement(subject: Subject, account: Account) -> dict[str, Any]:
 def _settings(settings: Mapping[str, Any], account: Account) -> dict[str, Any]:
     """Settings of a run that follow from the entry of its training: of several, or of a search's, the one that fits best."""
     same = ("sampling_rate", "steps", "noise_multiplier", "sensitivity", "nominal_sensitivity", "noise_std")
-    rows = [
-        {**{name: getattr(sgd, name) for name in same}, "noise_bits": sgd.bits, "dataset": entry.part.name,
-         "parts": len(getattr(sgd, "strategy", (1.0,))),
-         "records": str(entry.part)}
-        for entry in account.paid
-        for trainings in (entry.of(NoisySgd), *(search.trainings for search in entry.of(PrivateSearch)))
-        for sgd in trainings
-    ]  # fmt: skip
-    if not rows:
-        return {}
-    row = min(rows, key=lambda row: sum(settings.get(name) != value for name, value in row.items()))
     batch, groups = settings.get("expected_batch"), settings.get("groups")
-    parts = row.pop("parts")  # of which a step samples one
-    records = round(parts * batch / row["sampling_rate"]) if isinstance(batch, (int, float)) else None
-    return {**row, "public_records": records, "divisor": batch if groups is None else groups}
+    rows = []
+    for entry in account.paid:
+        for sgd in (*entry.of(NoisySgd), *(sgd for search in entry.of(PrivateSearch) for sgd in search.trainings)):
+            parts = len(getattr(sgd, "strategy", (1.0,)))  # of which a step samples one
+            records = round(parts * batch / sgd.sampling_rate) if isinstance(batch, (int, float)) else None
+            rows.append({
+                **{name: getattr(sgd, name) for name in same}, "noise_bits": sgd.bits, "dataset": entry.part.name,
+                "records": str(entry.part), "public_records": records, "divisor": batch if groups is None else groups,
+            })  # fmt: skip
+    return min(rows, key=lambda row: sum(settings.get(name) != value for name, value in row.items()), default={})
 
 
-# --- what an attacker can do ------------------------------------------------------------------------------------------
-# The attacker knows everything but whether one record (or one user) was among those used, and sees all that was released. H0
-# says that it was not, H1 that it was (Dong, Roth, Su 2022; Kairouz et al. 2015).
+# --- the subject of a statement, from the files of a run ----------------------------------------------------------------
+# The folder may be somebody else's, or damaged: whatever is not of the type it should have counts as missing.
+
+
+MAX_COLUMNS = 300
+"""Characters of the names of columns that a page has room for."""
+
+_FACTS = ("steps", "sampling_rate", "noise_multiplier", "noise_std", "sensitivity", "live", "density", "round", "lr")
+_WORDS = ("filter", "optimizer", "schedule", "average")
+_OF_CLASSES = ("majority", "majority_accuracy", "calibration_error", "log_loss", "shares_log_loss", "verdict")
+
+
+def text(value: object) -> str | None:
+    """Return a printable text, no longer than artifacts have them; None for anything else."""
+    return value if isinstance(value, str) and len(value) <= 1000 and value.isprintable() else None
+
+
+def number(value: object) -> float | None:
+    """Return a finite number; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if abs(value) < 1e300 else None  # false for NaN
+
+
+def count(value: object) -> int | None:
+    """Return a whole number from 0 up; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
+
+
+def section(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return an object in another one; empty where it is none."""
+    value = body.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _ends(value: object) -> tuple[float, float] | None:
+    """Return both ends of a range; None for anything else."""
+    low, high = map(number, value) if isinstance(value, list) and len(value) == 2 else (None, None)
+    return None if low is None or high is None else (low, high)
+
+
+def _columns(config: Mapping[str, Any], facts: Mapping[str, Any]) -> str | None:
+    """Return the names of the features of a table as one text; their number, where they are too many to read."""
+    named = config.get("columns") or facts.get("columns")
+    named = named or [column.name for column in stored_schema(config).columns if column.features]
+    if not named or not isinstance(named, list) or None in map(text, named):
+        return None
+    joined = ", ".join(named)
+    return joined if len(joined) <= MAX_COLUMNS else f"{len(named):,} columns"
+
+
+def terms_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the terms that a run states its guarantee at."""
+    options = section(config, "options")
+    delta, accountant = number(options.get("delta")), text(options.get("accountant"))
+    return {
+        "delta": delta if delta is not None and 0 < delta < 1 else 1e-5,
+        "accountant": accountant if accountant in tuple(ACCOUNTANTS) else "pld",
+        "adjacency": "replace-one" if options.get("adjacency") == "replace-one" else "add-remove",
+    }
+
+
+def guarantee_of_run(config: Mapping[str, Any], account: Account) -> privacy.PrivacyReport:
+    """Return what an account guarantees by itself, at the terms of a run; InputError where no rule says what that is."""
+    return privacy.of_run(privacy.statement(account, **terms_of_run(config)), account)
+
+
+def run_subject(
+    name: str,
+    config: Mapping[str, Any],
+    result: Mapping[str, Any],
+    *,
+    parameters: int | None = None,
+    versions: Mapping[str, Any] | None = None,
+    weights: str | None = None,
+) -> Subject:
+    """Return the subject of a run, from its ``config.json``, its ``result.json`` and the digest of its weights."""
+    options, facts, part = section(config, "options"), section(config, "resolved"), section(config, "part")
+    notes, target = section(result, "privacy").get("notes"), _ends(config.get("target"))
+    low, high = _ends(config.get("bounds")) or (None, None)
+    settings: dict[str, Any] = {
+        "dataset": text(part.get("name")),
+        **{key: text(config.get(key)) for key in ("model", "bounds_origin")},
+        "features": count(config.get("features")),
+        "classes": count(config.get("classes")) or None,
+        **({} if target is None else {"classes": None, "target_low": target[0], "target_high": target[1]}),
+        "parameters": parameters,
+        "feature_map": text(section(config, "feature_map").get("text")),
+        "low": low,
+        "high": high,
+        "columns": _columns(config, facts),
+        "expected_batch": number(config.get("expected_batch")),
+        "groups": count(facts.get("groups")),
+        "per_unit": (count(options.get("per_unit")) or PER_UNIT) if config.get("of_persons") else None,
+        **{key: number(facts.get(key)) for key in _FACTS},
+        **{key: text(facts.get(key)) for key in _WORDS},
+        "precision": text(options.get("precision")),
+        "budget": number(options.get("epsilon")),
+        **_clipping(options, facts),
+        "weights": weights,
+    }
+    if (ticket_set := text(config.get("ticket_set_id"))) is not None:
+        written = config.get("provenance")
+        settings |= {"ticket_set": ticket_set, "provenance": written if written in PROVENANCE else None}
+    stated = tuple(filter(text, notes)) if isinstance(notes, list) else ()
+    libraries = {library: version for library, version in (versions or {}).items() if text(library) and text(version)}
+    return Subject(name, settings, _outcome(config, result), stated, libraries, **terms_of_run(config))
+
+
+def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the name of a filter, the norm that it bounds gradients by, and the quantile that this follows."""
+    name = text(options.get("filter"))
+    norm = number(facts.get("clip_norm", options.get("clip_norm")))
+    if options.get("head") == LEAST_SQUARES:  # it settles the norm, and the bound of a record is that
+        bound = number(facts.get("sensitivity"))
+        norm = bound if bound is None or options.get("adjacency") != "replace-one" else bound / 2
+    if options.get("no_pre_clip") or (name and name in FILTERS and CLIP_NORM not in FILTERS[name].parameters):
+        norm = None
+    quantile = None if norm is None else number(options.get("clip_quantile")) or None
+    return {"filter_name": name, "clip_norm": norm, "clip_quantile": quantile}
+
+
+def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the outcome of a run: accuracy, and on what it was measured."""
+    private = section(config, "options").get("eval_private") is not None
+    skill = None if private else skill_in(result)
+    accuracy, records = number(result.get("accuracy")), count(config.get("test_records"))
+    outcome: dict[str, Any] = {"steps_taken": count(result.get("steps_taken")), "accuracy": accuracy}
+    for name in ("balanced_accuracy", *TARGET_METRICS) if private else ():
+        if (value := number(result.get(name))) is not None:
+            outcome[name] = value
+    if accuracy is not None or len(outcome) > 2 or skill is not None:
+        of_test, paid = "Of the test split.", "Of the training records, with noise that is paid for."
+        outcome["accuracy_of"] = paid if private else of_test
+    if not private and records is not None and (accuracy is not None or isinstance(skill, TargetSkill)):
+        outcome["test_records"] = records
+    if skill is None:
+        return outcome
+    name, measured = ("r2", skill.r2) if isinstance(skill, TargetSkill) else ("auc", skill.auc)
+    if measured is not None:
+        outcome |= {name: measured.value, f"{name}_low": measured.low, f"{name}_high": measured.high}
+    if isinstance(skill, TargetSkill):
+        return outcome | {name: getattr(skill, name) for name in ("rmse", "mae", "mean_rmse", "verdict")}
+    if (ratio := skill.chance_over_share) is not None:
+        outcome |= {"chance_over_share": ratio.value, "chance_of": ratio.name}
+        outcome |= {"chance_low": ratio.low, "chance_high": ratio.high}
+    outcome |= {name: getattr(skill, name) for name in _OF_CLASSES}
+    return outcome | {"balanced_accuracy": skill.balanced_accuracy.value}
+
+
+def skill_in(result: Mapping[str, Any]) -> Skill | TargetSkill | None:
+    """Return the skill in an answer of train or evaluate; None where there is none, or where it is damaged."""
+    body = dict(section(result, "skill"))
+    body.pop("verdict", None)  # it follows from the rest
+    try:  # empty lists are left out in answers
+        if "rmse" in body:
+            predicts: TargetSkill = value_from_json(TargetSkill, {"bins": [], **body}, "skill")
+            return predicts
+        skill: Skill = value_from_json(Skill, {"points": [], "groups": [], **body}, "skill")
+    except ArtifactError:
+        return None
+    classes = len(skill.classes)
+    square = skill.confusion is None or {len(skill.confusion), *map(len, skill.confusion)} == {classes}
+    return skill if square and classes >= 2 and len(skill.bins) == BINS and skill.records > 0 else None
+
+
+# --- what an attacker can do: Dong, Roth, Su 2022; Kairouz et al. 2015 ------------------------------------------------
+# The attacker knows everything but whether one record (or one user) was among those used, and sees all that was released.
 
 
 def curves_of(account: Account) -> Curves | None:
@@ -187,13 +350,8 @@ def odds(curves: Curves | None) -> dict[str, Any] | None:
 
 
 def precision(true_positives: float, false_alarms: float, prior: float) -> float:
-    """Return how often an attacker who says "it was used" is right, by Bayes.
-
-    Args:
-        true_positives: share of the records used that he finds.
-        false_alarms: share of the others that he takes for used.
-        prior: chance that one was used, before he looks.
-    """
+    """Return how often an attacker who says "it was used" is right, by Bayes, from the shares of records that he finds and
+    takes for used wrongly, and the chance that one was used before he looks."""
     positives = prior * true_positives + (1 - prior) * false_alarms
     return prior * true_positives / positives if positives else prior
 
@@ -201,8 +359,7 @@ def precision(true_positives: float, false_alarms: float, prior: float) -> float
 def interval(share: Any, records: Any) -> dict[str, float]:
     """Return Wilson's 95 % interval (1927) of a share of test records, as ``low`` and ``high``; empty where unknown.
 
-    It speaks of this one network on other records of the same kind. What another training would have given, with other
-    noise, it does not cover: several seeds do (``dpltm.experiments``).
+    It covers other records of the same kind, and not the noise of another training.
     """
     if type(share) not in (int, float) or not 0 <= share <= 1 or type(records) is not int or records < 1:
         return {}
@@ -266,24 +423,8 @@ def _unlike_provenance(settings: Mapping[str, Any], account: Account) -> list[st
     return []
 
 
-def kept_apart(body: Mapping[str, Any]) -> str | None:
-    """Return what a statement would cost if the parts that it keeps apart were the same; None if it keeps none."""
-    account = account_of(body)
-    if len(account.pieces) < 2:
-        return None
-    together = replace(account, entries=tuple(replace(entry, part=UNKNOWN_RECORDS) for entry in account.entries))
-    try:
-        total = together.epsilon(body["certified"]["delta"], certified_by(body["accountant"]))
-    except InputError:
-        total = math.inf
-    return (
-        f"the entries are counted in {len(account.pieces)} parts of records that the statement keeps apart, by its own word;"
-        f" were they the same records: epsilon {figure(total)}"
-    )
-
-
 def _compared(name: str, stated: Any, again: Any, tolerance: float) -> list[str]:
-    """Return where two values of JSON differ, each with its place; numbers may, by ``tolerance`` in parts of themselves."""
+    """Return where two values of JSON differ, each with its place; numbers by more than ``tolerance`` of themselves."""
     if isinstance(stated, list) and isinstance(again, list):
         stated, again = dict(enumerate(stated, start=1)), dict(enumerate(again, start=1))
     if isinstance(stated, Mapping) and isinstance(again, Mapping):

@@ -1,6 +1,6 @@
 """Wording of a statement: pages and cards are templates over it alone, so a card can be written again, and compared.
 
-``statement.jinja`` has all sentences, ``page.html.jinja`` and ``card.md.jinja`` say how they look.
+``statement.jinja`` and ``criteria.jinja`` have all sentences, ``page.html.jinja`` and ``card.md.jinja`` say how they look.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
 
@@ -20,18 +19,11 @@ from dpltm.privacy.describe import describe, figure, guarantee, percent, percent
 from dpltm.privacy.entry import TRAININGS, entry_from_json
 from dpltm.reports.statement import PROVENANCE, precision
 
-HARDLY = 10.0
-"""From this epsilon up a guarantee says little: e^10 is about 22,000."""
-
-FOR_SCHEMA = " for a schema"
-"""Last words of a release that found the bounds or categories of columns."""
-
 MET, MISSED, OPEN = "yes", "no", "not known"
 """Answers to a criterion; what is not known here never counts as met."""
 
 
-@dataclass(frozen=True)
-class Criterion:
+class Criterion(NamedTuple):
     """One question of whoever decides about a release, its answer, and what the answer rests on."""
 
     question: str
@@ -57,11 +49,6 @@ def one_line(text: object) -> object:
     return type(text)(" ".join(text.split())) if isinstance(text, str) else text
 
 
-def as_share(value: float | None) -> str:
-    """Return a share in percent; a dash where it is not known."""
-    return "-" if value is None else percent(value)
-
-
 @cache
 def _environment(escaped: bool) -> Environment:
     environment = Environment(
@@ -71,7 +58,7 @@ def _environment(escaped: bool) -> Environment:
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
     environment.filters.update(
         figure=figure, percent=percent, percent_up=percent_up, f=format, describe=describe, precision=precision,
-        share=as_share, markdown=as_markdown, one_line=one_line,
+        share=lambda value: "-" if value is None else percent(value), markdown=as_markdown, one_line=one_line,
         blocks=lambda text: re.sub(r"\n{3,}", "\n\n", text.strip()),
     )  # fmt: skip
     return environment
@@ -99,137 +86,51 @@ def render_statement(form: str, body: Mapping[str, Any], **shown: Any) -> str:
 def _names(body: Mapping[str, Any]) -> dict[str, Any]:
     """Values of templates: all of a statement, settings as ``s``, outcome as ``o``, and what follows from them."""
     settings, outcome, certified = _Values(body["settings"]), _Values(body["outcome"]), body["certified"]
-    entries = body["entries"]
-    kinds_of = [{mechanism["mechanism"] for mechanism in entry["mechanisms"]} for entry in entries]
-    kinds = set().union(*kinds_of)
-    steps = {  # of its own training: those of others, such as in front of it, may differ
-        mechanism["mechanism"]: mechanism for entry in entries for mechanism in entry["mechanisms"]
-        if mechanism["mechanism"] in TRAININGS
-        and all(mechanism[name] == settings[name] for name in ("sampling_rate", "steps", "noise_multiplier"))
+    mechanisms = [mechanism for entry in body["entries"] for mechanism in entry["mechanisms"]]
+    own = ("sampling_rate", "steps", "noise_multiplier")  # trainings of others, such as in front of it, may differ
+    steps = {
+        mechanism["mechanism"]: mechanism for mechanism in mechanisms
+        if mechanism["mechanism"] in TRAININGS and all(mechanism[name] == settings[name] for name in own)
     }  # fmt: skip
-    sampled = (
-        "cyclic" if "banded-sgd" in steps else "all" if settings["sampling_rate"] == 1 else
-        "allocation" if "allocated-sgd" in steps else "truncated" if "truncated-sgd" in steps else "poisson"
-    )  # fmt: skip
+    sentences = _sentences(body)
     return {
-        **body, "s": settings, "o": outcome, "unit": certified["unit"], "provenances": PROVENANCE, "hardly": HARDLY,
-        "title": f"{body['name']}: a private training", "auc": _auc(outcome),
-        "fit": _fit(outcome), "right": _right(outcome), "criteria": criteria(body), "verdict": verdict(body),
-        "mechanisms": kinds, "noisy_steps": bool(kinds & TRAININGS), "sampled": sampled,
+        **body, "s": settings, "o": outcome, "unit": certified["unit"], "provenances": PROVENANCE,
+        "criteria": criteria(body), "verdict": verdict(body), "trainings": TRAININGS, "own_steps": steps,
         "method": ACCOUNTANTS[certified["accountant"]].help if certified["accountant"] in ACCOUNTANTS else "",
-        "times": round(settings["sampling_rate"] * settings["steps"]) if sampled == "allocation" else None,
-        "most": steps["truncated-sgd"]["truncated_batch_size"] if sampled == "truncated" else None,
-        "paid": [entry for entry in entries if entry["kind"] in ("release", "local")],
-        "schema_entries": [
-            number for number, entry in enumerate(entries, start=1) if str(entry.get("words")).endswith(FOR_SCHEMA)
-        ],
-        "beside": list(dict.fromkeys(
-            str(entry["words"]) for entry, mechanisms in zip(entries, kinds_of, strict=True)
-            if mechanisms & {"gaussian", "laplace"} and not mechanisms & TRAININGS
-        )),
-        "recorded": [entry_from_json(entry) for entry in entries], "costs": (), "attacker": (),
+        **{name: _told(getattr(sentences, name)()) for name in ("auc", "fit", "right")},
+        "mechanisms": {mechanism["mechanism"] for mechanism in mechanisms},
+        "recorded": [entry_from_json(entry) for entry in body["entries"]], "costs": (), "attacker": (),
     }  # fmt: skip
 
 
 # --- the decision -----------------------------------------------------------------------------------------------------
 
 
+RIGHT_CHANCES = (0.8, 1.25)
+"""Range that the mean chance of a class over its share is to be in."""
+
+Answer = tuple[bool | None, str]
+"""Whether a criterion is met, None where that is not known, and the case that it is in, of ``criteria.jinja``."""
+
+
 def criteria(body: Mapping[str, Any]) -> list[Criterion]:
     """Return what is asked of a run that has ended, with the answers; nothing of one that has not."""
     if body["state"] != "finished":
         return []
-    settings = _Values(body["settings"])
-    outcome = _Values(body["outcome"])
-    certified = body["certified"]
-    people = "records" if certified["unit"] == "record" else "persons"
-    questions = {
-        "The budget is kept": _budget(settings, outcome, certified),
-        f"Delta is below one over the number of {people}": _delta(settings["public_records"], certified["delta"]),
-        "All else on the same people is counted": _others(outcome),
-        "It is better than what takes no skill": _skill(outcome),
-        **({} if outcome["chance_over_share"] is None else {"Its chances are right on average": _chances(outcome)}),
+    settings, outcome, certified = _Values(body["settings"]), _Values(body["outcome"]), body["certified"]
+    records, others = settings["public_records"], outcome["others"]
+    cases: dict[str, Answer] = {
+        "budget": _budget(settings, outcome, certified),
+        "delta": (None, "no number") if records is None else (certified["delta"] * records < 1, "delta"),
+        "others": (None, "no ledger") if others is None else (True, "others"),
+        "skill": _skill(outcome),
+        **({} if outcome["chance_over_share"] is None else {"chances": _chances(outcome)}),
     }
-    answers = {True: MET, False: MISSED, None: OPEN}
-    return [Criterion(question, answers[met], why) for question, (met, why) in questions.items()]
-
-
-Answer = tuple[bool | None, str]
-"""Whether a criterion is met, None where that is not known, and why."""
-
-
-def _budget(settings: _Values, outcome: _Values, certified: Mapping[str, Any]) -> Answer:
-    epsilon, together, limit, budget = certified["epsilon"], outcome["together"], outcome["limit"], settings["budget"]
-    if "inf" in (epsilon, together):
-        return False, "something was released with no protection, so no budget can be kept"
-    if limit is not None and together is not None:
-        why = f"everything on these people comes to {figure(together)}, and the budget in their ledger is {limit:g}"
-        return together <= limit and certified["delta"] <= outcome["limit_delta"], why
-    if budget is not None:
-        return epsilon <= budget, f"this comes to {figure(epsilon)}, and {budget:g} was asked for"
-    return None, "no budget is on record (dpltm privacy budget sets one)"
-
-
-def _delta(records: int | None, delta: float) -> Answer:
-    if records is None:
-        return None, "their number is not on record here"
-    return delta * records < 1, f"delta is {delta:g}, one over their number {1 / records:.2g}"
-
-
-def _others(outcome: _Values) -> Answer:
-    others = outcome["others"]
-    if others is None:
-        return None, "the ledger that paid is not at hand (dpltm report --ledger names it)"
-    count = f"{others or 'no'} other release{'s' if others > 1 else ''}"
-    return True, f"their ledger holds {count}; all together: epsilon {figure(outcome['together'])}"
-
-
-def _skill(outcome: _Values) -> Answer:
-    if (worse := outcome["verdict"]) is not None:
-        return False, f"{worse[:1].lower()}{worse[1:]}"
-    if outcome["auc"] is not None:
-        return True, f"{_auc(outcome)}, {_right(outcome)}"
-    if outcome["r2"] is not None and outcome["mean_rmse"] is not None:
-        return True, _fit(outcome)
-    return None, "nothing here says how well guessing would do on records that are not protected"
-
-
-RIGHT_CHANCES = (0.8, 1.25)
-"""Range that the mean chance of a class over its share is to be in."""
-
-
-def _chances(outcome: _Values) -> Answer:
-    (least, most), ratio = RIGHT_CHANCES, outcome["chance_over_share"]
-    shown_ratio = 'mean chance of "{chance_of}" over its share is {chance_over_share:.3g}'.format(**outcome)
-    if least <= ratio <= most:
-        return True, shown_ratio
-    ends = f"(95 %: {outcome['chance_low']:.3g} to {outcome['chance_high']:.3g})"
-    if outcome["chance_low"] <= most and outcome["chance_high"] >= least:
-        return None, f"{shown_ratio} {ends}, by too few test records to tell whether its chances are right"
-    fix = "take a larger --epsilon or more records, and the default --head"
-    return False, f"its chances are not right: {shown_ratio} {ends}, and {least:g} to {most:g} is asked; {fix}"
-
-
-def _auc(outcome: _Values) -> str:
-    if outcome["auc"] is None:
-        return ""
-    return "AUC {auc:.3f} (95 %: {auc_low:.3f} to {auc_high:.3f}; guessing has 0.5)".format(**outcome)
-
-
-def _fit(outcome: _Values) -> str:
-    if outcome["rmse"] is None:
-        return "" if outcome["mae"] is None else f"mean absolute error {outcome['mae']:.4g}"
-    error = f"root mean squared error {outcome['rmse']:.4g}"
-    if outcome["r2"] is None:
-        return error
-    r2 = "R2 {r2:.3f} (95 %: {r2_low:.3f} to {r2_high:.3f}; always saying the mean has 0)".format(**outcome)
-    return f"{r2}; {error} (always the mean: {outcome['mean_rmse']:.4g})"
-
-
-def _right(outcome: _Values) -> str:
-    if None in (outcome["auc"], outcome["accuracy"]):
-        return ""
-    most = f'always saying "{outcome["majority"]}" has {percent(outcome["majority_accuracy"])}'
-    return f"accuracy {percent(outcome['accuracy'])} ({most})"
+    sentences, answers = _sentences(body), {True: MET, False: MISSED, None: OPEN}
+    return [
+        Criterion(_told(sentences.question(name)), answers[met], _told(sentences.why(case)))
+        for name, (met, case) in cases.items()
+    ]
 
 
 def verdict(body: Mapping[str, Any]) -> str:
@@ -241,7 +142,46 @@ def verdict(body: Mapping[str, Any]) -> str:
     return "By its criteria this may go out: all of them are met." if questions else ""
 
 
+def _sentences(body: Mapping[str, Any]) -> Any:
+    values = {**body, "s": _Values(body["settings"]), "o": _Values(body["outcome"]), "right_chances": RIGHT_CHANCES}
+    return _environment(False).get_template("criteria.jinja").make_module(values)
+
+
+def _told(sentence: str) -> str:
+    return " ".join(sentence.split())
+
+
+def _budget(settings: _Values, outcome: _Values, certified: Mapping[str, Any]) -> Answer:
+    epsilon, together, limit, budget = certified["epsilon"], outcome["together"], outcome["limit"], settings["budget"]
+    if "inf" in (epsilon, together):
+        return False, "unprotected"
+    if limit is not None and together is not None:
+        return together <= limit and certified["delta"] <= outcome["limit_delta"], "budget of the ledger"
+    return (None, "no budget") if budget is None else (epsilon <= budget, "budget asked for")
+
+
+def _skill(outcome: _Values) -> Answer:
+    if outcome["verdict"] is not None:
+        return False, "worse"
+    if outcome["auc"] is not None:
+        return True, "ranked"
+    fitted = outcome["r2"] is not None and outcome["mean_rmse"] is not None
+    return (True, "fitted") if fitted else (None, "no guessing")
+
+
+def _chances(outcome: _Values) -> Answer:
+    least, most = RIGHT_CHANCES
+    if least <= outcome["chance_over_share"] <= most:
+        return True, "right chances"
+    unsure = outcome["chance_low"] <= most and outcome["chance_high"] >= least
+    return (None, "few test records") if unsure else (False, "wrong chances")
+
+
 # --- the table of a recipe --------------------------------------------------------------------------------------------
+
+
+COLUMNS = ("arm", "paper", "accuracy, %", "sd", "less control", "seeds", "certified epsilon", "nominal", "live")
+"""Names of the columns of a sweep."""
 
 
 def markdown(body: Mapping[str, Any]) -> str:
@@ -250,10 +190,6 @@ def markdown(body: Mapping[str, Any]) -> str:
         **body, "columns": COLUMNS, "rows": [cells(row, body) for row in body["arms"]],
         "notes": [*body["notes"], *body["privacy"]["notes"]], "together": guarantee(body["privacy"]["certified"]),
     })  # fmt: skip
-
-
-COLUMNS = ("arm", "paper", "accuracy, %", "sd", "less control", "seeds", "certified epsilon", "nominal", "live")
-"""Names of the columns of a sweep."""
 
 
 def cells(row: Mapping[str, Any], body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -269,10 +205,13 @@ def cells(row: Mapping[str, Any], body: Mapping[str, Any]) -> tuple[str, ...]:
     elif difference["mean"] is not None:
         pairs = "" if difference["count"] == row["count"] else f" ({difference['count']} pairs)"
         change = f"{'+' if difference['mean'] >= 0 else ''}{_with_interval(difference)}{pairs}"
+    accuracy = _with_interval(row)
+    if row.get("training") is not None:  # accuracy on the messages that a network learned from
+        accuracy += f"; in training {_percent(row['training'])}"
     count = f"{row['count']}/{len(body['seeds'])}" + (" HOLE" if row["missing"] else "")
     paper = "-" if row["paper"] is None else f"{row['paper']:g}"
     live = "-" if row["live"] is None else " to ".join(dict.fromkeys(f"{count:,}" for count in row["live"]))
-    return row["name"], paper, _with_interval(row), _percent(row["sd"]), change, count, certified, nominal, live
+    return row["name"], paper, accuracy, _percent(row["sd"]), change, count, certified, nominal, live
 
 
 def _percent(value: float | None) -> str:
@@ -280,11 +219,7 @@ def _percent(value: float | None) -> str:
 
 
 def _with_interval(row: Mapping[str, Any]) -> str:
-    """``97.38 ± 0.18``, or what there is of it; and accuracy on the messages that a network learned from."""
-    shown = _percent(row["mean"])
-    if row["interval"] is not None:
-        shown += f" ± {_percent(row['interval'])}"
-    return shown if row.get("training") is None else f"{shown}; in training {_percent(row['training'])}"
+    return _percent(row["mean"]) + ("" if row["interval"] is None else f" ± {_percent(row['interval'])}")
 
 
 def terms(privacy: Mapping[str, Any]) -> str:

@@ -1,8 +1,7 @@
 """Phase 3: train a ticket under differential privacy (DP-SGD on live coordinates; docs/privacy-model.md section 4).
 
 Each step: Poisson sample, per-record gradients, filter, sum, Gaussian noise on live coordinates only, division by the
-*expected* batch size, optimizer. Everything after the noisy sum is post-processing, so every optimizer has the same
-guarantee. Pruned weights get neither gradient nor noise and stay exactly zero.
+*expected* batch size, optimizer: post-processing, so every one has the same guarantee. Pruned weights stay exactly zero.
 
 **Ranks.** Rank 0 draws who enters a step, and every record's chunk by a coin of its own, as one process does
 (``randomness.sampling``). Chunks go one after the other into groups of a public size (``at_once``). Group g belongs to rank
@@ -17,11 +16,11 @@ s - high is exact in float64. Sums of highs stay below 2^53 a for up to 2^24 rec
 for up to 2^20 groups, since |low| <= a / 2. Float64 holds all of these exactly, in any order. Rank 0 adds high and low,
 which rounds once, and the noise, once; the other ranks receive the noisy mean.
 
-**The bound is that of one process.** A neighbour's extra record is in one chunk, by its coin; all other chunks, and the
-highs and lows of other groups, stay. Its chunk moves by at most C, float32 rounding included (``sampling``), and (1)
-leaves out at most 2^-62 S of each of n coordinates of its group: 2^-60 C sqrt(n) between neighbours in L2 norm, far
-within what ``RecordGradients.rounding`` leaves over. Element-wise filters, microbatches (by their public numbers) and
-means of persons (by position) are summed in float64, where (1) leaves out as much for every group.
+**The bound is that of one process.** A neighbour's extra record is in one chunk, by its coin; all others, and the highs and
+lows of other groups, stay. Its chunk moves by at most C, float32 rounding included (``sampling``), and (1) leaves out at
+most 2^-62 S of each of n coordinates: 2^-60 C sqrt(n) between neighbours in L2 norm, far within what
+``RecordGradients.rounding`` leaves over. Element-wise filters, microbatches (by their public numbers) and means of persons
+(by position) are summed in float64, where (1) leaves out as much for every group.
 """
 
 from __future__ import annotations

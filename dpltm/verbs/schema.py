@@ -36,13 +36,12 @@ from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import Progress
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism, grid_step
 from dpltm.randomness.noise import KeyedSource, RandomSource
-from dpltm.records.cells import Cells
 from dpltm.records.dataset import Dataset
-from dpltm.records.files import reading
+from dpltm.records.files import reading, stem_of
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.schema import MAX_FEATURES, UNKNOWN, Column, Schema, schema_text
 from dpltm.records.settle import Declared, check_delta, parse_fraction, settle
-from dpltm.records.tables import Table, read_by_schema
+from dpltm.records.tables import Cells, Table, read_by_schema
 from dpltm.records.units import at_unit
 
 SUB_STEPS, SMALLEST, LARGEST = 16, -20, 60
@@ -220,10 +219,8 @@ class ColumnQuery:
         return 1 + tail * noise_std + grid_step(noise_std)  # Q((t - step - 1) / s) = delta / k
 
     def sure(self, noise_std: float, delta: float) -> tuple[int | None, int, str]:
-        """Return how many rows a category has that is found 19 times of 20, and what needs most of them; and that in words.
-
-        A noisy count N(c, s^2) reaches t with chance Q((t - c) / s): 0.95 at c = t + 1.645 s. All of it is public.
-        """
+        """Return how many rows a category has that is found 19 times of 20, and what needs most; and that in words."""
+        # a noisy count N(c, s^2) reaches t with chance Q((t - c) / s): 0.95 at c = t + 1.645 s
         rarest = math.ceil(self.threshold(noise_std, delta) + SURELY * noise_std) if self.lone_names else None
         # groups of numbers count WEIGHT times their rows, and must reach 5 s
         numbers = any(map(histograms_of, self.columns))
@@ -331,7 +328,7 @@ def load_unfinished(
             raise DataError(f"`test` {test}: give the part that the training holds out, such as 0.2, and no file")
         declared, coder = Declared(records=records), Coder()
         raw = read_by_schema(Table(path, schema), units, coder=coder)
-    dataset = settle(path.stem, raw, None, declared, hold_out=hold_out, subset=subset)
+    dataset = settle(stem_of(path), raw, None, declared, hold_out=hold_out, subset=subset)
     return Unfinished(at_unit(dataset, None if units is None else 1), coder.names)
 
 
@@ -343,9 +340,8 @@ In columns that are ignored nothing stood out of the noise: words of which each 
 class FoundSchema:
     """A finished schema, and what it cost; of a dry run what it would cost, and the draft.
 
-    Attributes:
-        rarest: records of a category or class that is found 19 times of 20; None where none is looked for.
-        outside: share of the numbers of a column that may be outside of its bounds.
+    ``rarest`` records of a category or class are found 19 times of 20; None where none is looked for. ``outside`` are shares
+    of the numbers of columns that may be outside of their bounds.
     """
 
     mechanism: GaussianRelease

@@ -58,16 +58,9 @@ Labelled = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Trial:
-    """One combination of settings, and how it did.
+    """One combination of settings, with what the private training would be, and how it did."""
 
-    Attributes:
-        round: None without a ticket set.
-        steps, noise_multiplier: of the private training.
-        score, scores: by the metric, of each of its trainings, and their mean; not a number before it is tried.
-        accuracy, accuracies: the same where accuracy is the metric, and None elsewhere.
-    """
-
-    round: int | None
+    round: int | None  # None without a ticket set
     lr: float
     clip_norm: float
     epochs: float
@@ -75,9 +68,9 @@ class Trial:
     density: float
     steps: int
     noise_multiplier: float
-    score: float = math.nan
+    score: float = math.nan  # by the metric: the mean of those of its trainings
     scores: tuple[float, ...] = ()
-    accuracy: float | None = None
+    accuracy: float | None = None  # the same where accuracy is the metric
     accuracies: tuple[float, ...] | None = None
 
     def __str__(self) -> str:
@@ -188,7 +181,9 @@ def _settled(options: TuneOptions, tickets: TicketSet | None) -> list[Trial]:
     if options.rounds is not None:
         numbers = options.rounds.split(",")
         if tickets is None or not all(map(str.isdecimal, numbers)):
-            raise InputError(f"`rounds`: {options.rounds!r} is not a list of rounds of a ticket set, such as 0,3,6")
+            raise InputError(
+                f"`rounds`: {options.rounds!r}: give rounds of SET, such as 0,3,6; without SET leave it out"
+            )
         by_round = {int(number): tickets.ticket(int(number)) for number in numbers}
     trials = []
     for number, lr, clip_norm, epochs, batch_size in _grid(options, by_round):

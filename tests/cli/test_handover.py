@@ -38,7 +38,7 @@ def run(cli: Any, cwd: Path) -> str:
 def test_export(cli: Any, run: str, refused: Any, tree: Any) -> None:
     before = tree()
     body = cli(f"export {run} --out out/model --json").json
-    files = ["README.md", "about.json", "encode.py", "model.onnx", "predict.py"]
+    files = ["README.md", "about.json", "model.onnx", "predict.py"]
     assert (body["run"], body["form"], body["written"], body["files"]) == ("r", "onnx", "out/model", files)
     assert 0 <= body["difference"] <= 1e-5
     assert set(tree()) - set(before) == {"out", "out/model", *(f"out/model/{name}" for name in files)}

@@ -64,15 +64,11 @@ def test_a_run_is_of_the_ticket_and_its_figures_are_those_of_its_files(cli):
 
 
 @pytest.mark.parametrize("reveal", ["", "--reveal"])
-def test_private_accuracies_are_beside_the_set_only(cli, cwd, reveal):
+def test_private_accuracies_are_written_nowhere(cli, cwd, reveal):
     done = cli(f"generate {PRIVATE} {TINY} --provenance private --out new {reveal}")
-    side = cwd / "new.private.json"
-    assert side.stat().st_mode & 0o777 == 0o600
-    document = json.loads(side.read_text())
     files = [path.read_bytes() for path in (cwd / "new").iterdir()] + ([] if reveal else [done.out.encode()])
     for ticket in load_ticket_set(cwd / "new").body.tickets:
-        value = document["accuracy"][str(ticket.round)]
-        assert value == right_answers({k: v.numpy() for k, v in ticket.predictor.items()}, load("digits").test).mean()
+        value = right_answers({k: v.numpy() for k, v in ticket.predictor.items()}, load("digits").test).mean()
         for text in (repr(value), f"{value:.4f}", f"{value:.2%}", percent(value)):
             assert not any(text.encode() in content for content in files)
         assert (percent(value) in done.out) == bool(reveal)

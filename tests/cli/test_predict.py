@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from sklearn.datasets import load_digits
 
 from commands import PRIVATE, made_by
-from dpltm.tickets.predict import no_formula
+from dpltm.records.encode import no_formula
 
 NAMES = [f"pixel{number}" for number in range(64)]
 X = load_digits().images[4::5][:37].astype(np.uint8)  # held out; the bounds of digits are 0 and 16

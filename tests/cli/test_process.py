@@ -52,7 +52,7 @@ def test_an_interrupt_keeps_the_entry_and_a_checkpoint(cwd):
     assert after.startswith(before)
     entry = json.loads(after[len(before) :])["entry"]  # one line and no more
     assert (entry["kind"], entry["mechanisms"][0]["steps"]) == ("release", 500000)
-    kept = [LEDGER, "digits.ledger.key", "pri", "pri.jsonl", "pri.key", "pri.private.json", "pub"]
+    kept = [LEDGER, "digits.ledger.key", "pri", "pri.jsonl", "pri.key", "pub"]
     assert sorted(path.name for path in cwd.iterdir()) == [".r.checkpoint", *kept]
 
 

@@ -42,7 +42,6 @@ bad.npz: x_train has nan              | {MAKE} --dataset bad.npz --bounds 0,255
 --rounds:                             | {MAKE} --rounds 10000
 --out:                                | {MAKE} --out pub
 --out:                                | {MAKE} --out pub/tickets.json/new
---out: taken.private.json             | {MAKE} --provenance private --ledger new.jsonl --out taken
 --criterion:                          | generate --dataset texts.npz {WORDS} --model gru --criterion synflow --out new
 --mechanism:                          | {SELECT} --mechanism argmax
 loop:                                 | select loop {PRI} --eps1 1
@@ -71,7 +70,6 @@ loop:                                 | privacy ledger loop
 --schema none.toml: no such file      | {FIND} --schema none.toml
 --private: nothing in this schema     | {FIND} --schema s.toml
 --private, --from-public:             | datasets schema d.csv --from-public --private 1
---schema, --no-header: both say       | {FIND} --no-header
 --records:                            | datasets schema d.csv --records 80
 --label b: the schema says that       | {FIND} --label b
 --test p.npz:                         | {FIND} --test p.npz
@@ -166,7 +164,7 @@ def files(folder: Path) -> None:
         (folder / f"{name}.csv").write_text("\n".join(["age,who,b,ward,ill", *rows]) + "\n")
     (folder / "numbers.csv").write_text("1,1\n1,1\n")
     (folder / "f").mkdir()
-    for name in ("file", "old.csv", "taken.private.json"):
+    for name in ("file", "old.csv"):
         (folder / name).write_text("mine")
     (folder / "loop").symlink_to("loop")
     (folder / "l").mkdir()

@@ -156,13 +156,15 @@ def test_a_run_that_is_not_there_yet(trained: Any, refused: Any) -> None:
     Path(".x.checkpoint").mkdir()
     body = trained("report x -o x.html --json").json
     assert (body["state"], body["problems"][0]) == (
-        "unfinished", "x was interrupted, and has no result; the same command goes on with it",
+        "unfinished", "x is still going, or was interrupted, and has no result; the same command goes on with it",
     )  # fmt: skip
     assert body["privacy"]["certified"]["epsilon"] == "inf", "what it costs is not known here"
     assert "Not complete" in page_of("x.html").text
     done = trained("compare r d x --json").json
     assert [row["state"] for row in done["rows"]] == ["finished", "finished", "unfinished"]
-    assert refused("report x --card").startswith("--card: x is unfinished: x was interrupted, and has no result; ")
+    assert refused("report x --card").startswith(
+        "--card: x is unfinished: x is still going, or was interrupted, and has no result; "
+    )
     (problem,) = json.loads(trained("privacy check x.html --json").out)["problems"]
     assert problem == "state: unfinished: what it tells of is not complete, so its settings cannot be compared"
 

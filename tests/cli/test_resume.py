@@ -372,7 +372,6 @@ def test_tickets_go_on_to_the_same_bits(cli, keys, stopped_at, entries, tree, ki
     keys(1)
     body = cli(f"{command} --ledger once.jsonl --json").json
     shutil.rmtree("r")
-    Path("r.private.json").unlink(missing_ok=True)
     keys(1)
     for number in (2, 3):
         with pytest.raises(Killed):

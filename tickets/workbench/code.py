@@ -34,9 +34,7 @@ from dpltm.training.artifacts import DEFAULT_NETWORK, Run, TicketSet
 def own_of(model: str | None, options: NetworkOptions) -> OwnModel | None:
     """Return the network of the user's own that a request names, or half names: a kind with given weights, half frozen.
 
-    Raises:
-        InputError: there is no such file, module or name, or it is no network.
-        CodeError: the file raises; what it raised is the cause.
+    InputError for no such file, module or name, or no network; CodeError where the file raises.
     """
     settings = {name: value for name, value in vars(options).items() if name in GIVEN and value is not None}
     if options.start is not None and (lineage := _lineage_of(Path(options.start))).paid:
@@ -117,22 +115,17 @@ def _of_file(path: Path) -> ModuleType:
 
 
 def _of_package(place: str) -> ModuleType:
-    try:
-        with _of_the_user(place):
+    with _of_the_user(place):
+        if importlib.util.find_spec(place.partition(".")[0]) is not None:
             return importlib.import_module(place)
-    except CodeError as error:
-        missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
-        if missing is None or not f"{place}.".startswith(f"{missing}."):
-            raise
     raise InputError(
-        f"`model`: no module {missing!r} is installed; of a file of your own write its path, as FILE.py:NAME"
+        f"`model`: no module {place!r} is installed; of a file of your own write its path, as FILE.py:NAME"
     )
 
 
 @contextlib.contextmanager
 def _of_the_user(place: str | Path) -> Iterator[None]:
-    """A block that runs the user's own code; the working folder is not looked through for modules, unless the environment
-    says so."""
+    """A block that runs the user's own code, and finds no modules in the working folder unless PYTHONPATH names it."""
     before = list(sys.path)
     search_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [path for path in before if path not in ("", os.getcwd()) or (path and path in search_path)]

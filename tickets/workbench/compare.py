@@ -12,8 +12,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.entry import lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
-from dpltm.reports.statement import interval
-from dpltm.reports.subjects import count, run_subject, section
+from dpltm.reports.statement import count, interval, run_subject, section
 from dpltm.tickets.charts import against_epsilon, new_picture, write_charts
 from dpltm.tickets.run import FoundRun, find_run
 

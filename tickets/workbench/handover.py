@@ -1,7 +1,7 @@
-"""Runs for use without dpltm: a folder with the trained network, its scaling, encoding and features, and two programs.
+"""Runs for use without dpltm: a folder with the trained network, its scaling, encoding and features, and a program.
 
-One ONNX graph holds all of it. Beside it ``encode.py`` makes the inputs from a CSV file, and ``predict.py`` predicts. The
-graph is compared with dpltm on made-up records before the folder is there.
+One ONNX graph holds all of it, and ``predict.py`` beside it predicts. The graph is compared with dpltm on made-up records
+before the folder is there.
 """
 
 from __future__ import annotations
@@ -40,24 +40,20 @@ from dpltm.records import encode
 from dpltm.records.input_parts import split
 from dpltm.records.made_up import fractions
 from dpltm.records.scaling import affine, unit_range
-from dpltm.records.schema import Column, Schema
+from dpltm.records.schema import NO_SCHEMA, Column, Schema
 from dpltm.records.tables import Table, read_by_schema
-from dpltm.reports.subjects import guarantee_of_run
+from dpltm.reports.statement import guarantee_of_run
 from dpltm.reports.wording import render
-from dpltm.tickets import predict as standalone
-from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
+from dpltm.tickets.files import as_path, check_writable, new_folder, write_json
 from dpltm.tickets.model_card import sources
 from dpltm.training.artifacts import Run
 from dpltm.verbs.evaluate import predict
 
 MADE_UP = 96
-"""Made-up records that a form is compared on, at least."""
+"""Made-up records that the graph is compared on, at least."""
 
 AGREE, ROUNDING = 1e-5, 2.0**-20
 """Largest difference of a probability; and that over the largest output, where float32 itself is coarser."""
-
-NETWORK = "model.onnx"
-"""File of the network."""
 
 _INNER = "dpltm:"  # beginning of names inside the file, which no column may have
 
@@ -66,13 +62,9 @@ _HOLE, _OTHER = -1, -2  # of a category
 
 @dataclass(frozen=True)
 class Exported:
-    """A run that left.
+    """A run that left: its folder, and what that says of itself (``about.json``).
 
-    Attributes:
-        path: its folder.
-        about: what it says of itself: ``about.json``.
-        difference: largest difference from dpltm's, of a probability or a prediction over its range, on made-up records;
-        records: how many these were.
+    ``difference`` is the largest from dpltm's, of a probability or a prediction over its range, on made-up ``records``.
     """
 
     path: Path
@@ -89,10 +81,6 @@ def export_run(run: Run, path: str | Path, *, yes: bool = False, progress: Progr
         run: with its network; of a network of your own, with its code at hand (``load(path, model=MyNet)``).
         path: folder to write, which does not exist yet.
         yes: hand on masks that were made from private records with no mechanism, knowing what they may reveal.
-        progress: told how far it is; None for silence.
-
-    Returns:
-        The folder, what it says of itself, and how far its probabilities are from dpltm's on made-up records.
 
     Raises:
         DpltmError: what no epsilon bounds; a network or features that ONNX cannot hold; or another answer than dpltm's
@@ -109,21 +97,18 @@ def export_run(run: Run, path: str | Path, *, yes: bool = False, progress: Progr
 
 def exported(run: Run, folder: Path, *, consent: bool, progress: Progress) -> Exported:
     """Do what :func:`export_run` says."""
-    check_free(folder)
     check_writable(folder)
     notes = check_run_shareable(run, consent)
-    network = _Network(run)
-    about = network.about()
-    progress.say(f"writing {NETWORK}")
+    about = _about(run)
     with new_folder(folder) as staging:
-        _write_network(network, staging / NETWORK, about)
+        progress.say("writing model.onnx")
+        _write_network(run, staging / "model.onnx", about)
         write_json(staging / "about.json", about)
-        (staging / "predict.py").write_bytes(Path(standalone.__file__).read_bytes())
-        if network.settings is not None:
-            _write_encoding(staging / "encode.py", network.settings)
+        (staging / "predict.py").write_bytes(Path(encode.__file__).read_bytes())
         progress.say("comparing it with dpltm on made-up records")
-        difference, records = _compared(network, staging)
-        (staging / "README.md").write_text(_readme(about, table=network.settings is not None), encoding="utf-8")
+        difference, records = _compared(run, staging, about)
+        readme = render("export.md.jinja", {"about": about, "guarantee": guarantee(about["certified"])})
+        (staging / "README.md").write_text(readme, encoding="utf-8")
     return Exported(folder, about, difference, records, notes)
 
 
@@ -134,10 +119,7 @@ def _unprotected(lineage: Lineage) -> bool:
 
 
 def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
-    """Refuse to hand on what no epsilon bounds, and return what is said of what may go.
-
-    A network that was trained on private records with no mechanism never goes; masks made so want consent.
-    """
+    """Refuse a network trained on private records with no mechanism, and masks made so without consent; return notes."""
     if "scheme" in run.config:
         raise InputError(f"{run.label}: made by dpltm latent train; its model.safetensors holds its network")
     run.spec.check_code(run.label)
@@ -164,140 +146,101 @@ def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
     return ("no epsilon bounds what its masks may reveal",) if _unprotected(run.lineage) else ()
 
 
-# --- the whole network -------------------------------------------------------------------------------------------------
+# --- what a folder says of itself --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Network:
-    """A run as one network, and what its inputs are; InputError for what ONNX, or the names in its file, cannot hold."""
-
-    run: Run
-
-    def __post_init__(self) -> None:
-        run, feature_map = self.run, self.run.feature_map
-        if run.spec.labels is not None:
+def _about(run: Run) -> dict[str, Any]:
+    """Return ``about.json``: whence, what it cost, inputs and classes; InputError for a run that ONNX cannot hold."""
+    feature_map, entry, schema = run.feature_map, run.entry, run.schema
+    output = "probabilities" if run.target is None else "prediction"
+    if run.spec.labels is not None:
+        raise InputError(
+            f"{run.label}: an exported network gives probabilities of classes, and this one was trained on"
+            f" {run.spec.labels}; in Python, take the `model` of dpltm.tickets.load"
+        )
+    for kind, _ in () if feature_map is None else feature_map.base.parts:
+        if kind.by_fourier:
             raise InputError(
-                f"{run.label}: an exported network gives probabilities of classes, and this one was trained on"
-                f" {run.spec.labels}; in Python, take the `model` of dpltm.tickets.load"
-            )
-        fourier = () if feature_map is None else [kind.name for kind, _ in feature_map.base.parts if kind.by_fourier]
-        if fourier:
-            raise InputError(
-                f"{run.label}: {fourier[0]} features are computed by Fourier transforms, which ONNX does not hold; predict"
+                f"{run.label}: {kind.name} features are computed by Fourier transforms, which ONNX does not hold; predict"
                 " with dpltm, or train on other features"
             )
-        if any(column.name == self.output or column.name.startswith(_INNER) for column in self.read):
-            raise InputError(
-                f"{run.label}: an exported network has names of its own, {self.output} and {_INNER}...; rename that column"
-            )
-
-    @property
-    def read(self) -> list[Column]:
-        """Columns of the schema that are features."""
-        return [] if self.run.schema is None else [column for column in self.run.schema.columns if column.features]
-
-    @property
-    def output(self) -> str:
-        """Name of what it gives."""
-        return "probabilities" if self.run.target is None else "prediction"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one record that is no row of a schema."""
-        return self.run.spec.record_shape if self.run.feature_map is None else self.run.feature_map.shape
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        return (self.run.feature_map or self.run).bounds
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return torch.int64 if self.run.spec.tables else torch.float64
-
-    @property
-    def settings(self) -> dict[str, Any] | None:
-        """What ``encode.py`` knows of the table; None where records are no table of named columns."""
-        schema = self.run.schema
-        if schema is not None:
-            names = None if schema.header else [column.name for column in schema.columns]
-            stated = ("name", "kind", "missing", "other", "buckets", "decimal")
-            columns = [
-                {**{name: getattr(column, name) for name in stated}, "values": list(_places(column))}
-                for column in self.read
-            ]
-        elif self.run.columns is not None and not self.run.spec.tables:
-            names, plain = None, {"kind": "quantity", "missing": False, "other": False}
-            columns = [{"name": name, **plain} for name in self.run.columns]
-        else:
-            return None
-        table = schema or Schema(())
-        return {
-            "skip": table.skip, "separator": table.separator, "encoding": table.encoding, "names": names,
-            "missing": [] if schema is None else schema.missing, "matrix": schema is None, "columns": columns,
-        }  # fmt: skip
-
-    def about(self) -> dict[str, Any]:
-        """Return what the folder says of itself: whence, what it cost, inputs and classes."""
-        run = self.run
-        matrix = {"name": "records", "dtype": str(self.dtype).removeprefix("torch."), "shape": list(self.shape)}
-        if run.columns is not None and run.schema is None:
-            matrix["columns"] = list(run.columns)
-        if run.spec.parts:
-            matrix["parts"] = [[part.name, list(part.shape), part.words] for part in run.spec.parts]
-        entry, stated = run.entry, guarantee_of_run(run.config, Account.alone(run.lineage))
-        names = map(str, range(run.spec.classes)) if run.schema is None else run.schema.class_names
-        return {
-            "format": "dpltm-export", "schema": 1, "form": "onnx",
-            "run": None if entry is None else entry.id,
-            "weights": network_id(run.model, run.mask),
-            "network": run.spec.text,
-            "features": None if run.feature_map is None else run.feature_map.text,
-            "certified": stated.to_json()["certified"],
-            **({"classes": list(names)} if run.target is None else {"target": list(run.target)}),
-            "inputs": [matrix] if run.schema is None else [_input(column) for column in self.read],
-            "output": {"name": self.output, "dtype": "float32", "shape": [] if run.target else [run.spec.classes]},
-            "written_by": f"dpltm {version('dpltm')}",
-        }  # fmt: skip
-
-    def example(self) -> dict[str, Tensor]:
-        """Return inputs of any records, by name."""
-        if self.run.schema is None:
-            return {"records": torch.zeros(2, *self.shape, dtype=self.dtype)}
-        kinds = {True: torch.float64, False: torch.int64}
-        return {column.name: torch.zeros(2, dtype=kinds[_is_number(column)]) for column in self.read}
+    inputs = [_records(run)] if schema is None else [_input(column) for column in _features(schema)]
+    if any(stated["name"] == output or stated["name"].startswith(_INNER) for stated in inputs):
+        raise InputError(
+            f"{run.label}: an exported network has names of its own, {output} and {_INNER}...; rename that column"
+        )
+    tabular = schema is not None or (run.columns is not None and not run.spec.tables)
+    names = map(str, range(run.spec.classes)) if schema is None else schema.class_names
+    return {
+        "format": "dpltm-export", "schema": 1, "form": "onnx",
+        "run": None if entry is None else entry.id,
+        "weights": network_id(run.model, run.mask),
+        "network": run.spec.text,
+        "features": None if feature_map is None else feature_map.text,
+        "certified": guarantee_of_run(run.config, Account.alone(run.lineage)).to_json()["certified"],
+        **({"classes": list(names)} if run.target is None else {"target": list(run.target)}),
+        "inputs": inputs,
+        **({"table": _table(schema)} if tabular else {}),
+        "output": {"name": output, "dtype": "float32", "shape": [] if run.target else [run.spec.classes]},
+        "written_by": f"dpltm {version('dpltm')}",
+    }  # fmt: skip
 
 
-def _is_number(column: Column) -> bool:
-    return column.kind in ("number", "date")
+def _features(schema: Schema) -> list[Column]:
+    return [column for column in schema.columns if column.features]
 
 
-def _places(column: Column) -> dict[str, int]:
-    return {spelling: place for place, spellings in enumerate(column.values) for spelling in spellings}
+def _records(run: Run) -> dict[str, Any]:
+    """Return the one input of a network whose records are no rows of a schema."""
+    spec = run.spec
+    shape = spec.record_shape if run.feature_map is None else run.feature_map.shape
+    stated: dict[str, Any] = {"name": "records", "dtype": "int64" if spec.tables else "float64", "shape": list(shape)}
+    if run.columns is not None:
+        stated["columns"] = list(run.columns)
+    if spec.parts:
+        stated["parts"] = [[part.name, list(part.shape), part.words] for part in spec.parts]
+    return stated
 
 
 def _input(column: Column) -> dict[str, Any]:
+    """Return what a column of a schema is as an input, and what ``predict.py`` knows of its cells."""
     dtype, holds, hole = {
         "number": ("float64", "a number", "NaN"),
         "date": ("float64", "days, 1 for 0001-01-01", "NaN"),
         "category": ("string", "one of its values", "a text for holes"),
         "hashed": ("int64", f"a bucket, 0 to {column.buckets - 1}", f"{_HOLE}"),
     }[column.kind]
-    values = {"values": [list(spellings) for spellings in column.values]} if column.kind == "category" else {}
-    hole_or_none = hole if column.missing else None
-    return {"name": column.name, "dtype": dtype, "shape": [], "holds": holds, "hole": hole_or_none, **values}
+    stated = {name: getattr(column, name) for name in ("name", "kind", "missing", "other", "buckets", "decimal")}
+    values = [list(spellings) for spellings in column.values]
+    return {
+        **stated, "dtype": dtype, "shape": [], "holds": holds, "hole": hole if column.missing else None, "values": values
+    }  # fmt: skip
+
+
+def _table(schema: Schema | None) -> dict[str, Any]:
+    """Return how the rows of a table are written."""
+    marks = schema or NO_SCHEMA
+    return {
+        "skip": marks.skip, "separator": marks.separator, "encoding": marks.encoding,
+        "names": None if marks.header else [column.name for column in marks.columns],
+        "missing": [] if schema is None else list(schema.missing),
+    }  # fmt: skip
+
+
+# --- the whole network -------------------------------------------------------------------------------------------------
 
 
 class _Served(nn.Module):
     """Inputs by name to probabilities ``(n, classes)``, or predictions ``(n,)``; NaN for a record that does not fit."""
 
-    def __init__(self, network: _Network) -> None:
+    def __init__(self, run: Run) -> None:
         super().__init__()
-        run = network.run
-        self._encoding = None if run.schema is None else _Encoding(network.read)
+        self._encoding = None if run.schema is None else _Encoding(_features(run.schema))
         self._target, self._tables = run.target, run.spec.tables
-        self._map, self._shape = run.feature_map, network.shape
-        parts = [(part.size, part.bounds(network.bounds)) for part in run.spec.parts]
-        self._parts = parts or [(math.prod(self._shape), network.bounds)]
+        self._map, bounds = run.feature_map, (run.feature_map or run).bounds
+        self._shape = run.spec.record_shape if run.feature_map is None else run.feature_map.shape
+        parts = [(part.size, part.bounds(bounds)) for part in run.spec.parts]
+        self._parts = parts or [(math.prod(self._shape), bounds)]
         self._model = build(run.spec)
         put(self._model, weights_of(run.model))
 
@@ -330,67 +273,60 @@ def _scaled(x: Tensor, bounds: tuple[float, float]) -> Tensor:
 
 
 class _Encoding(nn.Module):
-    """The columns of a schema as features, ``(n, features)`` float32, and whether each record fits it.
-
-    All numbers go side by side, and so do all places: a table of a thousand columns takes as many steps as one of two.
-    """
+    """Columns of a schema as features, ``(n, features)`` float32, and whether each record fits it."""
 
     def __init__(self, columns: list[Column]) -> None:
         super().__init__()
-        numbers = [column for column in columns if _is_number(column)]
-        places = [column for column in columns if not _is_number(column)]
-        self._numbers, self._places = ([column.name for column in some] for some in (numbers, places))
-        wide = torch.tensor([column.bounds for column in numbers], dtype=torch.float64).view(-1, 2)
-        self._low = wide[:, 0].clone()
-        self._width = wide[:, 1] - wide[:, 0]
-        self._log = torch.tensor([column.log for column in numbers], dtype=torch.bool)
-        self._holes = torch.tensor([column.missing for column in numbers], dtype=torch.bool)
+        numbers = [column for column in columns if column.kind in ("number", "date")]
+        places = [column for column in columns if column not in numbers]
         sizes = [len(column.values) or column.buckets for column in places]
-        self._size = torch.tensor(sizes, dtype=torch.int64)
-        self._missing = torch.tensor([column.missing for column in places], dtype=torch.bool)
-        self._other = torch.tensor([column.other for column in places], dtype=torch.bool)
-        hot = list[tuple[int, int]]()  # the column and the value that a feature is 1 for
-        order = list[int]()  # of features among values of numbers, then their holes, then those of ``hot``
-        for column in columns:
-            if _is_number(column):
-                at = numbers.index(column)
-                order += [at, *([len(numbers) + at] if column.missing else [])]
-            else:
-                at = places.index(column)
-                order += range(2 * len(numbers) + len(hot), 2 * len(numbers) + len(hot) + column.features)
-                hot += [(at, place) for place in (*range(sizes[at]), *((_HOLE,) if column.missing else ()))]
+        hot = [  # the column and the value that a feature is 1 for
+            (at, place)
+            for at, column in enumerate(places)
+            for place in (*range(sizes[at]), *((_HOLE,) if column.missing else ()))
+        ]
+        # all numbers side by side, and all places: a table of a thousand columns takes as many steps as one of two
+        self._numbers, self._places = ([column.name for column in some] for some in (numbers, places))
+        self._low, self._high = torch.tensor([column.bounds for column in numbers], dtype=torch.float64).view(-1, 2).T
+        self._log = torch.tensor([column.log for column in numbers])
+        self._sizes = torch.tensor(sizes)
         self._owner, self._place = torch.tensor(hot, dtype=torch.int64).view(-1, 2).T
-        self._order = torch.tensor(order, dtype=torch.int64)
+        self._may_miss = [torch.tensor([column.missing for column in some]) for some in (numbers, places)]
+        self._other = torch.tensor([column.other for column in places])
+        owners = [*self._numbers, *(column.name if column.missing else "" for column in numbers)]
+        owners += [self._places[at] for at, _ in hot]
+        at = {column.name: place for place, column in enumerate(columns)}  # features as the columns come
+        kept = [feature for feature, name in enumerate(owners) if name]
+        self._order = torch.tensor(sorted(kept, key=lambda feature: at[owners[feature]]))
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         parts, fits = [], []
         if self._numbers:
             values = torch.stack([inputs[name] for name in self._numbers], 1)
-            hole = values.isnan()
-            inside = (torch.where(hole, self._low, values) - self._low).maximum(torch.zeros_like(self._low))
-            inside = inside.minimum(self._width)
-            share = torch.where(self._log, inside.log1p() / self._width.log1p(), inside / self._width)
+            hole, width = values.isnan(), self._high - self._low
+            inside = torch.where(hole, self._low, values).maximum(self._low).minimum(self._high) - self._low
+            share = torch.where(self._log, inside.log1p() / width.log1p(), inside / width)
             parts += [share.float(), hole.float()]
-            fits.append(~hole | self._holes)
+            fits.append(~hole | self._may_miss[0])
         if self._places:
             values = torch.stack([inputs[name] for name in self._places], 1)
             parts.append((values.index_select(1, self._owner) == self._place).float())
-            fits.append(
-                ((values >= 0) & (values < self._size))
-                | ((values == _HOLE) & self._missing)
-                | ((values == _OTHER) & self._other)
-            )
+            fits.append((values >= 0) & (values < self._sizes))
+            fits[-1] = fits[-1] | ((values == _HOLE) & self._may_miss[1]) | ((values == _OTHER) & self._other)
         return torch.cat(parts, 1).index_select(1, self._order), torch.cat(fits, 1).all(1)
 
 
 # --- its file ------------------------------------------------------------------------------------------------------------
 
 
-def _onnx_program(network: _Network) -> Any:
-    """Return a network as torch writes it; InputError for one that it cannot."""
-    inputs = network.example()
+def _onnx_program(run: Run, about: Mapping[str, Any]) -> Any:
+    """Return a network as torch writes it, categories as places; InputError for one that it cannot."""
+    kinds = {"float64": torch.float64, "int64": torch.int64, "string": torch.int64}
+    inputs = {
+        stated["name"]: torch.zeros(2, *stated["shape"], dtype=kinds[stated["dtype"]]) for stated in about["inputs"]
+    }
     batch = torch.export.Dim("batch", min=1)
-    module = _Served(network).eval().requires_grad_(False)
+    module = _Served(run).eval().requires_grad_(False)
     logging.disable(logging.CRITICAL)
     with evaluating(module), torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")  # of torch, which prints pages of a network that it cannot trace
@@ -399,44 +335,44 @@ def _onnx_program(network: _Network) -> Any:
             return torch.onnx.export(traced, (inputs,), dynamo=True, verbose=False)
         except Exception as error:  # of torch, or of the user's own code
             raise InputError(
-                f"{network.run.label}: ONNX cannot hold {network.run.spec.text}: {first_line(error)}; its forward must take"
-                " the same steps whatever records hold"
+                f"{run.label}: ONNX cannot hold {run.spec.text}: {first_line(error)}; its forward must take the same steps"
+                " whatever records hold"
             ) from error
         finally:
             logging.disable(logging.NOTSET)
 
 
-def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> None:
+def _write_network(run: Run, path: Path, about: Mapping[str, Any]) -> None:
     """Write a network as ONNX, without torch's notes on where its own source lies."""
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
 
+        importlib.import_module("onnxruntime")
         passes = importlib.import_module("onnx_ir.passes.common")  # of what onnxscript stands on
     except ImportError as error:
         raise InputError(f"ONNX needs the package {error.name}; pip install 'dpltm[onnx]'") from None
-    program = _onnx_program(network)
+    program = _onnx_program(run, about)
     model, graph = program.model, program.model.graph
     passes.ClearMetadataAndDocStringPass()(model)
     values = [*graph.inputs, *(value for node in graph.all_nodes() for value in node.outputs)]
     for number, value in enumerate([*values, *graph.initializers.values()]):
         value.name = f"{_INNER}{number}"
-    graph.outputs[0].name = network.output
-    columns = {column.name: column for column in network.read}
-    for place, (name, value) in enumerate(zip(network.example(), list(graph.inputs), strict=True)):
-        if name in columns and columns[name].kind == "category":
-            graph.inputs[place] = _texts(graph, value, columns[name], network.run.schema)
+    graph.outputs[0].name = about["output"]["name"]
+    for place, (stated, value) in enumerate(zip(about["inputs"], list(graph.inputs), strict=True)):
+        if stated["dtype"] == "string":
+            graph.inputs[place] = _texts(graph, value, stated["values"], about["table"]["missing"])
             model.opset_imports["ai.onnx.ml"] = 2
-        graph.inputs[place].name = name
+        graph.inputs[place].name = stated["name"]
     model.metadata_props["dpltm"] = json.dumps(about)
     program.save(str(path))
 
 
-def _texts(graph: Any, value: Any, column: Column, schema: Schema | None) -> Any:
+def _texts(graph: Any, value: Any, values: list[list[str]], missing: list[str]) -> Any:
     """Put an input of texts in front of one of places."""
-    assert schema is not None
     ir = importlib.import_module("onnx_ir")
-    places = {**_places(column), **dict.fromkeys(schema.missing, _HOLE)}
+    places = {spelling: place for place, spellings in enumerate(values) for spelling in spellings}
+    places |= dict.fromkeys(missing, _HOLE)
     texts = ir.Value(type=ir.TensorType(ir.DataType.STRING), shape=value.shape)
     attributes = [
         ir.AttrStrings("keys_strings", list(places)),
@@ -451,67 +387,40 @@ def _texts(graph: Any, value: Any, column: Column, schema: Schema | None) -> Any
     return texts
 
 
-# --- what lies beside it -------------------------------------------------------------------------------------------------
-
-
-def _write_encoding(path: Path, settings: Mapping[str, Any]) -> None:
-    """Write the program that makes inputs, with the settings of its table."""
-    stated, literal = "SETTINGS: dict[str, Any] = ", repr(json.dumps(settings))
-    source = Path(encode.__file__).read_text("utf-8")
-    path.write_text(source.replace(f"{stated}{{}}", f"{stated}json.loads(\n    {literal}\n)", 1), encoding="utf-8")
-
-
-def _readme(about: Mapping[str, Any], *, table: bool) -> str:
-    values = {"about": about, "table": table, "guarantee": guarantee(about["certified"]), "network": NETWORK}
-    return render("export.md.jinja", values)
-
-
 # --- compared -----------------------------------------------------------------------------------------------------------
 
 
-def _compared(network: _Network, folder: Path) -> tuple[float, int]:
-    """Return the largest difference from dpltm's answers on made-up records, and how many these were.
-
-    Raises DpltmError where it is too large.
-    """
-    run = network.run
+def _compared(run: Run, folder: Path, about: dict[str, Any]) -> tuple[float, int]:
+    """Return the largest difference from dpltm's answers on made-up records, and their number; DpltmError if too large."""
+    output = about["output"]["name"]
     if run.schema is None:
-        x = _made_up(network)
-        inputs = {"records": x.astype(np.int64 if run.spec.tables else np.float64)}
+        x = _made_up(run)
+        inputs = {"records": x.astype(about["inputs"][0]["dtype"])}
     else:
         table = folder / "made-up.csv"
         _write_made_up(table, run.schema)
         x = read_by_schema(Table(table, run.schema), labelled=False).x
-        encoded = encode.inputs(table, network.settings or {})
-        inputs = {name: np.array(values) for name, values in encoded.items()}
+        inputs = {name: np.array(values) for name, values in encode.inputs(table, about).items()}
         table.unlink()
     expected = predict(run, x)
-    outputs = _run(folder, inputs, network.output)
     wanted = expected.values if run.target else expected.probabilities
     span = 1.0 if run.target is None else run.target[1] - run.target[0]
-    difference = float(np.abs(outputs - wanted).max()) / span
+    difference = float(np.abs(encode.network(folder)(inputs) - wanted).max()) / span
     allowed = max(AGREE, ROUNDING * float(np.abs(expected.outputs).max()))
     if not difference <= allowed:  # NaN as well
         raise DpltmError(
-            f"{run.label}: ONNX gives {run.spec.text} other {network.output} than dpltm, by {difference:.2g} on made-up"
-            " records; nothing was written"
+            f"{run.label}: ONNX gives {run.spec.text} other {output} than dpltm, by {difference:.2g} on made-up records;"
+            " nothing was written"
         )
     return difference, len(x)
 
 
-def _run(folder: Path, inputs: dict[str, np.ndarray], output: str) -> np.ndarray:
-    """Return what the network in a folder gives; ONNX by the standard's own interpreter where its runtime is missing."""
-    with contextlib.suppress(ImportError):
-        return standalone.network(folder)(inputs)
-    evaluator = importlib.import_module("onnx.reference").ReferenceEvaluator
-    return np.asarray(evaluator(str(folder / NETWORK)).run([output], inputs)[0])
-
-
-def _made_up(network: _Network) -> np.ndarray:
+def _made_up(run: Run) -> np.ndarray:
     """Return made-up records ``(MADE_UP, *shape)``, some values of which are outside."""
-    spec, shape = network.run.spec, network.shape
-    parts = fractions(MADE_UP, int(np.prod(shape))).numpy()
-    bounds = network.bounds
+    spec, feature_map = run.spec, run.feature_map
+    shape = spec.record_shape if feature_map is None else feature_map.shape
+    bounds = (feature_map or run).bounds
+    parts = fractions(MADE_UP, math.prod(shape)).numpy()
     if spec.tables:
         sizes = np.resize(np.array(spec.tables), parts.shape[1])
         return (np.floor(parts * (sizes + 2)) - 1).reshape(MADE_UP, *shape).astype(np.float32)
@@ -532,16 +441,14 @@ def _spread(parts: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
 def _write_made_up(path: Path, schema: Schema) -> None:
     """Write a table of made-up records that fit a schema: every value, holes, days and numbers that are outside."""
     columns = [column for column in schema.columns if column.kind != "label" or not schema.header]
-    spelled = max(sum(map(len, column.values)) for column in columns)
-    count = max(MADE_UP, 2 * spelled)  # a fifth of the cells are odd
+    count = max(MADE_UP, *(2 * sum(map(len, column.values)) for column in columns))  # a fifth of the cells are odd
     parts = fractions(count, len(columns)).numpy()
     table = [_cells(column, parts[:, at], schema, at % 5) for at, column in enumerate(columns)]
-    places = range(len(columns))[::-1] if schema.header else range(len(columns))  # in another order, where names tell
     with path.open("w", newline="", encoding=schema.encoding) as stream:
         rows = csv.writer(stream, lineterminator="\n", delimiter=schema.separator)
         if schema.header:
-            rows.writerow([columns[at].name for at in places])
-        rows.writerows([table[at][row] for at in places] for row in range(count))
+            rows.writerow([column.name for column in columns])
+        rows.writerows(zip(*table, strict=True))
 
 
 def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> list[str]:
@@ -556,12 +463,9 @@ def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> lis
         case "date":
             plain = [date.fromordinal(min(max(round(day), 1), date.max.toordinal())).isoformat() for day in wide]
         case "category" | "label":
-            plain = [
-                spelling
-                for spelling in _places(column)
-                if spelling not in schema.missing
-                and spelling == spelling.encode(schema.encoding, "ignore").decode(schema.encoding)
-            ]
+            spellings = {spelling for values in column.values for spelling in values} - set(schema.missing)
+            encodable = (spelling.encode(schema.encoding, "ignore").decode(schema.encoding) for spelling in spellings)
+            plain = sorted(spellings & set(encodable))
         case _:
             plain = [f"word {part:.3f}" for part in parts]
     cells, strange = cycle(plain), cycle(odd)

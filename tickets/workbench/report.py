@@ -15,8 +15,7 @@ from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.describe import figure
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
-from dpltm.reports.statement import Subject, curves_of, statement
-from dpltm.reports.subjects import run_subject, skill_in
+from dpltm.reports.statement import Subject, curves_of, run_subject, skill_in, statement
 from dpltm.reports.wording import render_statement, verdict
 from dpltm.tickets import charts
 from dpltm.tickets.files import check_free, check_writable, free_name, new_file
@@ -37,11 +36,9 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     if (reason := instead(f"report {form}")) is not None:
         raise InputError(f"{target}: a report of it{reason}")
     run = find_run(target)
-    problems = [*run.problems, *([run.understated] if run.understated else [])]
-    state = "damaged" if problems and run.state == "finished" else run.state
-    if request.card and state != "finished":
+    if request.card and run.state != "finished":
         raise InputError(
-            f"`card`: {target} is {state}: {problems[0]}; leave `card` out for a page that says what is missing"
+            f"`card`: {target} is {run.state}: {run.problems[0]}; leave `card` out for a page that says what is missing"
         )
     subject = run_subject(
         run.path.resolve().name, run.config, run.result, parameters=run.parameters, versions=run.environment,
@@ -49,16 +46,16 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     )  # fmt: skip
     settings = {**subject.settings, "purpose": request.purpose, "contact": request.contact}
     outcome = {**subject.outcome, **_audit(run, progress), **_all_together(run, subject, request.ledger)}
-    body = signed(statement(replace(subject, settings=settings, outcome=outcome, state=state), run.account))
-    content = card_text(body) if request.card else _page(run, body, problems)
+    body = signed(statement(replace(subject, settings=settings, outcome=outcome, state=run.state), run.account))
+    content = card_text(body) if request.card else _page(run, body)
     with new_file(out) as staging:
         staging.write_text(content, encoding="utf-8")
     return {
         "report": str(out),
         "of": str(target),
         "kind": body["kind"],
-        "state": state,
-        "problems": problems,
+        "state": run.state,
+        "problems": list(run.problems),
         "verdict": body["outcome"].get("verdict"),
         "decision": verdict(body) or None,
         "bytes": out.stat().st_size,
@@ -66,7 +63,7 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     }
 
 
-def _page(run: FoundRun, body: dict[str, Any], problems: list[str]) -> str:
+def _page(run: FoundRun, body: dict[str, Any]) -> str:
     """Return the page; its template escapes all values but charts, which are escaped where they are made."""
     account, metrics, curves = run.account, run.metrics or {}, curves_of(run.account)
     delta, method = body["certified"]["delta"], certified_by(body["accountant"])
@@ -75,18 +72,14 @@ def _page(run: FoundRun, body: dict[str, Any], problems: list[str]) -> str:
         for entry in account.entries
     ]
     return render_statement(
-        "page.html.jinja", body, skill=skill_in(run.result), costs=costs, problems=problems, statement=body,
+        "page.html.jinja", body, skill=skill_in(run.result), costs=costs, problems=run.problems, statement=body,
         attacker=[] if curves is None else [charts.trade_off(curves)],
         over_steps=charts.accuracy_over_steps({"": [metrics]}) if len(metrics) > 1 else [],
     )  # fmt: skip
 
 
 def _all_together(run: FoundRun, subject: Subject, ledger: str | None) -> dict[str, Any]:
-    """Return what all on the same people comes to, by the ledger that paid; empty where that is not at hand.
-
-    Raises:
-        InputError: the ledger that was named paid for nothing of this run.
-    """
+    """Return what all on the same people comes to, by the ledger that paid; empty where that is not at hand."""
     mine = {entry.id for entry in run.lineage.paid}
     usual = dict.fromkeys((BESIDE, *(ledger_path(entry.part.name).name for entry in run.lineage.paid)))
     at_hand = [folder / name for folder in (Path(), run.path.parent) for name in usual]  # perhaps somebody else's

@@ -1,7 +1,6 @@
 """The stages on files: what ``dpltm generate``, ``select``, ``train``, ``tune`` and ``tickets transfer`` open and write.
 
-Each takes its request and who watches. ``own``: whether the epsilon asked for is that of the result's own lineage alone, as
-in a sweep.
+``own``: whether the epsilon asked for is that of the result's own lineage alone, as in a sweep.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from dpltm.privacy.statement import json_figure
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import Tickets
 from dpltm.records.dataset import Dataset
+from dpltm.records.files import stem_of
 from dpltm.records.units import check_per_unit
 from dpltm.tickets import ticket_set
 from dpltm.tickets.checkpoint_files import CheckpointFolder
@@ -77,8 +77,6 @@ def generate(request: GenerateRequest, progress: Progress, *, own: bool = False)
         ticket_set.check_size("`rounds`", plan.spec, plan.config.rounds + 1)
         ticket_set.check_text("`name`", request.name or "")
         ticket_set.check_text("`dataset`: its name", dataset.name)
-        if provenance == "private" and not checkpoints.interrupted:
-            check_free(ticket_set.private_path(out))
         if request.dry_run:
             return as_flags({"dry_run": True, "ticket_set": str(out), **plan.priced()})
         tickets = generation.generate(plan, checkpoints=checkpoints)
@@ -92,7 +90,7 @@ def generate(request: GenerateRequest, progress: Progress, *, own: bool = False)
             "tickets": ticket_set.ticket_rows(tickets.body, measured=shown),
             "privacy": tickets.privacy.to_json(),
         })  # fmt: skip
-        ticket_set.save_ticket_set(out, tickets, again=checkpoints.interrupted)
+        ticket_set.save_ticket_set(out, tickets)
         checkpoints.forget()
     progress.say(f"wrote {out}")
     return body
@@ -135,11 +133,7 @@ def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
 
 
 def train(request: TrainRequest, progress: Progress, *, own: bool = False) -> Any:
-    """Train by this process, or by all that ``torchrun`` started, and write the run.
-
-    Returns:
-        What ``dpltm train`` prints as JSON; None on other ranks than 0.
-    """
+    """Train by this process, or by all that ``torchrun`` started, and write the run; return the answer, or None."""
     check_request(request)
     ranks = None
     place = launched()
@@ -155,7 +149,7 @@ def train(request: TrainRequest, progress: Progress, *, own: bool = False) -> An
     start, dataset = open_start(request)
     ledger = ledger_of(request.dataset, request, dataset.noun)
     of_set = "" if start.tickets is None else Path(start.tickets.label).name.removesuffix(".tickets")
-    stem = of_set or Path(request.dataset or "").stem
+    stem = of_set or stem_of(Path(request.dataset or ""))
     which = "dense" if request.dense else f"round{start.round}"
     out = Path(request.out) if request.out else free_name(f"{stem}-{which}", ".run")
     if request.dry_run:
@@ -241,9 +235,7 @@ def _joined(place: Place, request: TrainRequest) -> Ranks:
 def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) -> dict[str, Any]:
     """Try every setting, write the best as a configuration file, and return the answer of ``dpltm tune``.
 
-    Args:
-        portable: write the names of files alone, not where they lie: for a folder that is handed on, where nobody takes the
-            file for ``--config``.
+    ``portable``: without the folders of files, for a folder that is handed on.
     """
     check_tuning(request)
     out = None if request.out is None else Path(request.out)
@@ -347,12 +339,7 @@ def front_of_import(
 def imported_set(
     body: Tickets, dataset: Dataset, origin: Origin | None, options: ImportOptions, ledger: Ledger, *, file: str
 ) -> TicketSet:
-    """Return the set of a pruned model; what a file does not say of its masks and weights is declared.
-
-    Args:
-        dataset: the records that it is for, with what stands in front of the network; and that it was made from, where
-            the options and not the file say so.
-    """
+    """Return the set of a pruned model for some records; what its file does not say of masks and weights is declared."""
     provenance, drafts = options.provenance, list[Entry]()
     if origin is not None:
         if provenance not in (None, origin.provenance):

@@ -117,7 +117,7 @@ def opened(root: Path, title: str, parts: tuple[str, ...] = PARTS) -> Iterator[b
     except OSError as error:
         raise ArtifactError(f"`out`: cannot write to {root}: {error.strerror}; choose another place") from None
     if (descriptor := files.lock(root)) is None:
-        raise ArtifactError(f"`out`: another process is at work on {root}; wait for it, or choose another name")
+        raise files.taken(root)
     try:
         yield begun
     finally:
@@ -332,7 +332,7 @@ def run_recipe(document: Section, path: Path, options: RunRequest, progress: Pro
     ledger = open_ledger(place, population=options.population)
     plans = check_ready(recipe, open_dataset, ledger)
     if options.dry_run:
-        return {"dry_run": True, "out": str(root), "ledger": place, **_priced(recipe, plans)}
+        return as_flags({"dry_run": True, "out": str(root), "ledger": place, **_priced(recipe, plans)})
     jobs = min(options.jobs or cpu_count(), len(recipe.trials))
     workers = local_workers(jobs) if options.scheduler is None else dask_workers(options.scheduler)
     with workers, opened(root, recipe.head.title):
@@ -364,7 +364,9 @@ def _priced(recipe: Recipe, plans: Mapping[str, TrainingPlan]) -> dict[str, Any]
             plan.rehearse()
             spent = train.stated(plan).to_json()
         row = {key.replace("-", "_"): options.get(key) for key in ("dataset", "epsilon", "noise-multiplier")}
-        arms.append({"name": arm.name, "paper": arm.paper, "tickets": arm.tickets, **row, "privacy": spent})
+        certified = None if spent is None else spent["certified"]["epsilon"]
+        about = {"name": arm.name, "paper": arm.paper, "tickets": arm.tickets}
+        arms.append({**about, **row, "certified": certified, "privacy": spent})
     counted = {"seeds": list(range(recipe.head.seeds)), "members": len(recipe.trials)}
     about = {"recipe": recipe.head.title, "source": recipe.head.source, "quick": recipe.quick}
     return {**about, **counted, "tickets": sorted(recipe.tickets), "arms": arms}

@@ -326,12 +326,14 @@ def test_what_does_not_fit_is_named(tmp_path):
     train = partial(refused, dpltm.train, tickets, round=1, classes=CLASSES, ledger=ledger, **TRAINING)
     short = {name: part[:, :4] for name, part in x.items()}
     less, more = {"input_ids": x["input_ids"]}, {**x, "token_type_ids": x["attention_mask"] > 0}
-    assert "records of records lack 'attention_mask'; give it records of the same parts" in train(less, y)
-    assert "records of records have unknown 'token_type_ids'" in train(more, y)
+    assert "records of records have nothing in 'attention_mask' in the place of whole numbers below 2" in train(
+        less, y
+    )
+    assert "in 'token_type_ids' in the place of nothing; give it records of the same parts" in train(more, y)
     assert "have whole numbers below 2 of shape (4,) in 'attention_mask' in the place of" in train(short, y)
-    assert "records of records lack 'attention_mask', 'input_ids'" in train(x["input_ids"] / WORDS, y, bounds=(0, 1))
+    assert "; have nothing in 'input_ids' in the place of" in train(x["input_ids"] / WORDS, y, bounds=(0, 1))
     assert "whole numbers below 13" in train(x, y, words={"input_ids": 13, "attention_mask": 2})
-    for given, said in ((less, "lack 'attention_mask'"), (more, "have unknown 'token_type_ids'"), (short, "(4,)")):
+    for given, said in ((less, "have nothing in 'attention_mask'"), (more, "in 'token_type_ids'"), (short, "(4,)")):
         assert said in refused(dpltm.predict, run, given)
         assert said in refused(dpltm.evaluate, run, given, y)
     given = {"ledger": ledger, **TRAINING, **CASE.facts}

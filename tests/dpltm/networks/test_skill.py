@@ -18,7 +18,7 @@ from dpltm.networks.skill import BINS, DIGITS, RECALLS, GroupSkill, skill_of, wi
 from dpltm.networks.state import evaluating
 from dpltm.records.subgroups import Subgroups
 from dpltm.records.units import ABSENT
-from dpltm.reports.subjects import skill_in
+from dpltm.reports.statement import skill_in
 
 
 def made(classes: int, count: int = 500, seed: int = 0, strength: float = 0.7, common: float = 0.6):

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from dpltm.errors import DataError
 from dpltm.records import load, tables
-from dpltm.records.cells import Cells, as_texts
 from dpltm.records.encode import as_number
 from dpltm.records.schema import parse_schema
+from dpltm.records.tables import Cells, as_texts
 from opened import arrays_of
 from refusals import refused
 

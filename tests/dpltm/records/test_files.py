@@ -38,7 +38,7 @@ def npz(tmp_path, **arrays):
 
 def test_missing_folder_and_kind(tmp_path):
     (tmp_path / "folder").mkdir()
-    kind = "unknown kind of file; give one that ends in .npz, .csv, .parquet or .arrow"
+    kind = "unknown kind of file; give one that ends in .npz, .csv (or .tsv, .csv.gz), .parquet or .arrow"
     faults = {"no.npz": "no such file; correct the path", "folder": kind, "t.txt": kind, "bare": kind}
     for name, fault in faults.items():
         assert refused(read_file, tmp_path / name, None) == f"`dataset` {tmp_path / name}: {fault}"
@@ -263,7 +263,10 @@ SAVE = "save it under that name"
 FINITE = "(counted from 0); features must be finite"
 NUMBER = "which is no number; say by `schema` what the columns hold (dpltm datasets schema drafts one)"
 IN_UTF8 = 'save it as that, or let its schema say encoding = "latin-1" or separator = ";"'
-TO = "offsets_train must rise from 0 to 3, with one entry more than records"
+TO = (
+    "values_train must be one row of ranks of words, whole numbers from 0 up, and offsets_train rise from 0 to their number,"
+    " one entry more than records"
+)
 
 ARCHIVES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"y_train": KINDS + 0.5}, {},
@@ -298,12 +301,11 @@ ARCHIVES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
      "PATH: x_train cannot be read (Object arrays cannot be loaded when allow_pickle=False); save it as numbers"),
     ({}, {"label": "y"}, "`label` y: PATH is an archive and has no columns; drop `label`"),
     # texts
-    ({**TEXTS, "values_train": np.ones(3)}, {},
-     "PATH: values_train is float64 of shape (3,); give one row of integers"),
+    ({**TEXTS, "values_train": np.ones(3)}, {}, f"PATH: {TO}"),
+    ({**TEXTS, "y_train": KINDS}, {}, "PATH: values_train has 2 records but y_train has 6 labels; give one label a record"),
     ({**TEXTS, "offsets_train": [0], "y_train": KINDS[:0]}, {}, f"PATH: {TO}"),
     ({**TEXTS, "offsets_train": [0, 1, 2**62]}, {}, f"PATH: {TO}"),
-    ({**TEXTS, "values_train": np.array([1, -1, 3])}, {},
-     "PATH: values_train holds -1; a word is a rank from 1 up, and 0 an unknown one"),
+    ({**TEXTS, "values_train": np.array([1, -1, 3])}, {}, f"PATH: {TO}"),
     ({**TEXTS, "x_train": PICTURES}, {}, "PATH: has both x_train and values_train; keep the one with the records"),
     ({**TEXTS, "x_test": PICTURES, "y_test": KINDS}, {},
      "PATH: x_test or values_train holds texts; give both splits the same"),

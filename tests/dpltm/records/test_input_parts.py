@@ -96,10 +96,10 @@ NO_NAMES = "are no names of arguments; call each array as the network does"
     ("x", "facts", "message"),
     [
         ({"ids": IDS}, {}, f"{MISSING} as floats, with `bounds`"),
-        ({"ids": IDS}, {"words": {"idz": 8}}, "`words`: x has no part 'idz'; did you mean ids?"),
+        ({"ids": IDS}, {"words": {"idz": 8}}, "`words` {'idz': 8}: x has the parts 'ids'; say it of each by name"),
         ({"ids": IDS}, {"words": {"ids": 2**24}}, f"`words` {2**24}: {RANGE}"),
         ({"ids": IDS}, {"words": {"ids": 7}}, no_position(7, 3, 1, 7)),
-        ({"ids": IDS}, {"words": 8}, "`words` 8: x has parts; say it of each by name, in a mapping"),
+        ({"ids": IDS}, {"words": 8}, "`words` 8: x has the parts 'ids'; say it of each by name"),
         ({"ids": IDS / 2}, {"words": {"ids": 8}}, no_position(0.5, 0, 1, 8)),
         (
             {"ids": IDS, "mask": IDS[1:] > 2},
@@ -141,7 +141,10 @@ def test_splits_have_the_same_parts():
     y, x = np.arange(4) % 2, {"ids": IDS, "mask": IDS > 2}
     other = {"ids": 7 - IDS, "level": IDS / 8}
     said = refused(from_arrays, x, y, test=(other, y), words={"ids": 8})
-    assert said == "records: records of x of test lack 'mask'; have unknown 'level'; give both splits the same parts"
+    assert (
+        "records of x of test have quantities of shape (2,) in 'level' in the place of nothing; have nothing in"
+        in said
+    )
 
 
 def test_what_lies_outside_saturates_and_is_counted_where_nothing_is_learned():

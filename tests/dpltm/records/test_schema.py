@@ -3,6 +3,7 @@
 import codecs
 import csv
 import datetime
+import gzip
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -113,11 +114,11 @@ def test_all_faults_are_said_at_once(table):
     rows = [*ROWS[:2], "forty,1,north,2020-13-01,,x,maybe"]
     said = refused(table, rows)
     assert said.partition("d.csv: ")[2] == (
-        "does not fit its schema: age: 'forty' is no number (record 1 from 0), write numbers as 1234.5, or say decimal; kind"
-        " = \"category\" takes words; missing = true and other = true take holes; seen: '2020-13-01' is no date (YYYY-MM-DD)"
-        " (record 1 from 0), write dates as 2024-12-31; missing = true and other = true take holes; street: '' is empty"
-        " (record 1 from 0), missing = true; ill: 'maybe' is none of its classes (record 1 from 0), add it to classes, or"
-        " leave those records out"
+        "does not fit its schema: age: 'forty' is no number (record 1 from 0); seen: '2020-13-01' is no date (YYYY-MM-DD)"
+        " (record 1 from 0); street: '' is empty (record 1 from 0); ill: 'maybe' is none of its classes (record 1 from 0);"
+        " correct those cells, or say in the schema what they are: numbers are 1234.5, but for its decimal, and dates"
+        " 2024-12-31; missing = true takes holes, other = true what is none of its values, and holes too of numbers and"
+        " dates"
     )
     short = refused(table, [*ROWS, "20,1,north"])
     assert short.partition("d.csv: ")[2] == "record 4 (from 0) has 3 cells for 7 columns; mend it"
@@ -131,10 +132,13 @@ def test_all_faults_are_said_at_once(table):
     [
         (
             [ROWS[0].replace("ward", "station"), *ROWS[1:]],
-            "d.csv: lacks the columns 'ward'; correct the schema, or the file",
+            "d.csv: its columns are not those of its schema: it lacks 'ward'; it has, beside those, 'station'",
         ),
-        ([ROWS[0] + ",more", *(row + ",1" for row in ROWS[1:])], "d.csv: has, beside its schema, the columns 'more'"),
-        ([ROWS[0] + ",age", *(row + ",1" for row in ROWS[1:])], "d.csv: has twice the columns 'age'"),
+        (
+            [ROWS[0] + ",more", *(row + ",1" for row in ROWS[1:])],
+            "schema: it has, beside those, 'more'; give the same",
+        ),
+        ([ROWS[0] + ",age", *(row + ",1" for row in ROWS[1:])], "schema: it has twice 'age'; give the same"),
         ([ROWS[0]], "d.csv: holds no records"),
     ],
 )
@@ -191,25 +195,25 @@ def test_drafts(tmp_path, table):
     """Without values but from records declared public; what is drafted from those fits them."""
     table()
     path = tmp_path / "d.csv"
-    blind = draft(path, None, "ill", header=True)
+    blind = draft(path, None, "ill")
     text = schema_text(blind, blind.columns, NO_LINEAGE, "a draft")
     assert not any(word in text for word in ("north", "Elm", "40", "2020"))
     assert parse_schema(text, "it").columns == blind.columns
     assert "kind, bounds or values of 'age'" in refused(load, str(path), schema=parse_schema(text, "it"))
     known = parse_schema('[column.paid]\nkind = "number"\nbounds = [0, 9]', "it", part=True)
-    schema = read_off(path, draft(path, known, "ill", header=True))
+    schema = read_off(path, draft(path, known, "ill"))
     kinds = {column.name: column.kind for column in schema.columns}
     assert kinds == {"age": "number", "paid": "number", "ward": "category", "seen": "date", "street": "category",
                      "note": "category", "ill": "label"}  # fmt: skip
     assert schema.columns[0].bounds == (20, 70)
     assert schema.columns[1].bounds == (0, 9), "what is known stays"
     assert len(load(str(path), schema=schema, for_training=False).train) == 4
-    assert "has no such column" in refused(draft, path, None, "sick", header=True)
+    assert "has no such column" in refused(draft, path, None, "sick")
     fee = parse_schema('[column.fee]\nkind = "ignored"', "it", part=True)
-    assert "lacks the columns 'fee' of the schema" in refused(draft, path, fee, "ill", header=True)
+    assert "lacks the columns 'fee' of the schema" in refused(draft, path, fee, "ill")
     days = pa.array([1], pa.date32())
     pq.write_table(pa.table({"n": [1.5], "d": days, "t": ["x"]}), tmp_path / "d.parquet")
-    typed = draft(tmp_path / "d.parquet", None, None, header=True)
+    typed = draft(tmp_path / "d.parquet", None, None)
     assert [column.kind for column in typed.columns] == ["number", "date", "category"]
 
 
@@ -217,14 +221,14 @@ def test_files_that_are_no_text(tmp_path, table):
     table()
     (tmp_path / "d.csv").write_bytes(b"a\xff,b\n1,2\n")
     said = "d.csv: is not text in UTF-8 separated by ','"
-    assert said in refused(draft, tmp_path / "d.csv", None, None, True)
+    assert said in refused(draft, tmp_path / "d.csv", None, None)
     assert said in refused(load, str(tmp_path / "d.csv"), schema=str(tmp_path / "s.toml"))
     pq.write_table(pa.table([pa.array([1])] * 2, names=["a", "a"]), tmp_path / "d.parquet")
-    said = refused(draft, tmp_path / "d.parquet", None, None, True)
+    said = refused(draft, tmp_path / "d.parquet", None, None)
     assert said.endswith("d.parquet: has twice the columns 'a'; rename one of them")
     (tmp_path / "one.csv").write_text("a\n1\n2\n")
     said = "one.csv: has 'a' for a header; name each of two columns or more, or say separator in a `schema`"
-    assert refused(draft, tmp_path / "one.csv", None, None, True).endswith(said)
+    assert refused(draft, tmp_path / "one.csv", None, None).endswith(said)
     os.mkfifo(tmp_path / "pipe.toml")
     assert "pipe.toml: no such file" in refused(load, str(tmp_path / "d.csv"), schema=str(tmp_path / "pipe.toml"))
     (tmp_path / "deep.toml").write_text("a = " + "[" * 5000)
@@ -314,7 +318,9 @@ FORMS = {
     "what Excel says": ("f.csv", 'skip = "sep="', b"sep=,\n" + PAGE.encode()),
     "blank lines above": ("f.csv", "", codecs.BOM_UTF8 + b" \n\n" + PAGE.encode()),
     "a long text": ("f.csv", "", PAGE.replace("Elm Road, x", f"Elm Road, {'x' * 200_000}").encode()),
-    "tabs": ("f.csv", 'separator = "\\t"', TABBED.encode()),
+    "tabs": ("d.tsv", "", TABBED.encode()),
+    "compressed": ("d.csv.gz", "", gzip.compress(PAGE.encode())),
+    "compressed tabs": ("D.TSV.GZ", 'separator = ","', gzip.compress(TABBED.encode())),
 }  # fmt: skip
 
 
@@ -327,10 +333,32 @@ def test_a_table_is_what_it_is_however_its_file_is_written(tmp_path, table, name
     read, plain = load(str(tmp_path / file), schema=schema, for_training=False), table()
     assert np.array_equal(arrays_of(read.train).x, arrays_of(plain.train).x)
     assert arrays_of(read.train).y.tolist() == arrays_of(plain.train).y.tolist()
-    settings = {"skip": schema.skip, "separator": schema.separator, "encoding": "utf-8-sig", "names": None}
-    cells = encode.table(tmp_path / file, settings)[0]
+    rows = {"skip": schema.skip, "separator": schema.separator, "encoding": "utf-8-sig", "names": None}
+    cells = encode.table(tmp_path / file, {"table": rows})[0]
     assert (list(cells), cells["age"]) == (ROWS[0].split(","), ["40", "70", "?", "20"])
-    assert [column.name for column in draft(tmp_path / file, schema, None, True).columns] == list(cells)
+    assert [column.name for column in draft(tmp_path / file, schema, None).columns] == list(cells)
+
+
+def test_what_was_cut_off_is_no_table(tmp_path):
+    path = tmp_path / "d.csv.gz"
+    for body in (gzip.compress(PAGE.encode())[:-9], b"none", b""):
+        path.write_bytes(body)
+        assert "d.csv.gz: " in refused(load, str(path), schema=parse_schema(TEXT, "it"))
+
+
+@pytest.mark.parametrize(
+    ("header", "mark"),
+    [
+        ('"age";"job";"y"', ";"),
+        ("age\tjob\ty", "\t"),
+        ('"one, and more";"y"', ";"),
+        ('id,"a;b;c"', ","),
+        ("a|b;c|d", "|"),
+    ],
+)
+def test_what_stands_between_names_is_found(tmp_path, header, mark):
+    (tmp_path / "d.csv").write_text(f"{header}\n")
+    assert draft(tmp_path / "d.csv", None, None).separator == mark
 
 
 def test_numbers_and_files_as_they_are_written_elsewhere(tmp_path):
@@ -344,10 +372,10 @@ def test_numbers_and_files_as_they_are_written_elsewhere(tmp_path):
     path.write_bytes("Größe;Anteil;krank\n1.5;12 EUR;ja\n200;50%;nein\n".encode("latin-1"))
     said = refused(load, str(path), schema=schema)
     assert "Größe: '1.5' is no number (record 0 from 0)" in said, "a point may stand between groups of digits"
-    assert "Anteil: '12 EUR' is no number (record 0 from 0), write numbers as 1234.5, or say decimal" in said
-    assert 'encoding = "latin-1" or separator = ";"' in refused(draft, path, None, None, True)
+    assert "Anteil: '12 EUR' is no number (record 0 from 0)" in said
+    assert 'encoding = "latin-1" or separator = ";"' in refused(draft, path, None, None)
     path.write_text("a;b;y\n1,5;2;0\n")
-    assert "or say separator in a `schema`" in refused(draft, path, None, "y", True)
+    assert [column.name for column in draft(path, None, "y").columns] == ["a", "b", "y"], "by the names alone"
 
 
 # --- subgroups by a column: found again from what a schema made of the cells ---

@@ -13,8 +13,8 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee
 from dpltm.randomness.gaussian_mechanism import grid_step
 from dpltm.randomness.noise import FastSource
-from dpltm.records.cells import Cells, as_texts
 from dpltm.records.schema import Column, parse_schema
+from dpltm.records.tables import Cells, as_texts
 from dpltm.verbs import schema as private_columns
 from dpltm.verbs.schema import LONGEST_NAME, MOST_NAMES, Coder, ColumnQuery, find_columns, may_be_named
 from opened import arrays_of

@@ -14,7 +14,7 @@ import dpltm
 from dpltm.errors import DpltmError
 from dpltm.records import encode
 from dpltm.records.load import load, load_records
-from dpltm.tickets.workbench import handover
+from dpltm.reports.wording import render
 from dpltm.tickets.workbench.handover import export_run
 from dpltm.verbs.evaluate import predict
 from own_networks import FrozenNorm
@@ -139,13 +139,10 @@ def test_what_a_folder_says_of_itself(run, folder):
 
 def test_names_of_classes_are_no_markup():
     """Nor that of a network: a page that shows the README follows no link and runs nothing that a table holds."""
-    about = {"network": "own:a_b.py", "classes": ["[ill](x)", "<b>*well*"], "certified": CERTIFIED, "weights": "0"}
-    text = handover._readme(about, table=False)
+    about = {"network": "own:a_b.py", "classes": ["[ill](x)", "<b>*well*"], "weights": "0"}
+    text = render("export.md.jinja", {"about": about, "guarantee": ""})
     assert "# own:a\\_b.py, trained" in text
     assert "Classes: \\[ill\\](x), &lt;b&gt;\\*well\\*." in text
-
-
-CERTIFIED = {"epsilon": 1.0, "delta": 1e-5, "unit": "record", "adjacency": "add-remove", "accountant": "pld"}
 
 
 def _properties(path):
@@ -170,17 +167,17 @@ def test_encode_takes_what_dpltm_takes(home, run, folder, name, cell):
     """Each odd cell is refused by both, naming line and column, or gives the same probabilities."""
     plain = dict(zip(NAMES, ("p", "1", "30", "0", "2022-01-01", "m", "z", "fall"), strict=True))
     table = write(home / "odd.csv", NAMES, [plain.values(), {**plain, name: cell}.values()])
-    settings = handover._Network(run).settings
+    about = encode.described(folder)
     try:
         x = load_records(str(table), schema=run.schema)
     except DpltmError:
         with pytest.raises(
             ValueError, match=rf"odd.csv: line 3, column '{name}'".replace("(", r"\(").replace(")", r"\)")
         ):
-            encode.inputs(table, settings)
+            encode.inputs(table, about)
         return
-    given = {key: np.array(values) for key, values in encode.inputs(table, settings).items()}
-    found = handover.standalone.network(folder)(given)
+    given = {key: np.array(values) for key, values in encode.inputs(table, about).items()}
+    found = encode.network(folder)(given)
     np.testing.assert_allclose(found, predict(run, x).probabilities, atol=1e-6)
 
 
@@ -228,9 +225,9 @@ def test_tables_that_do_not_fit(home, folder, header, line, said):
 
 
 def test_what_the_schema_refuses_has_no_chances(folder):
-    """Given to the network itself, past ``encode.py``; the record beside it keeps its own."""
+    """Given to the network itself, past ``inputs``; the record beside it keeps its own."""
     good = {"a b": 1.0, "a_b": 30.0, "größe (cm)": 0.0, "day": 738000.0, "sex": "m", "1code": "z", "note": 1}
-    network = handover.standalone.network(folder)
+    network = encode.network(folder)
     for name, value in [("größe (cm)", np.nan), ("1code", "Z"), ("1code", ""), ("note", 5), ("note", -2)]:
         chances = network({key: np.array([good[key], {**good, name: value}[key]]) for key in good})
         assert np.isfinite(chances[0]).all(), name
@@ -289,10 +286,10 @@ def test_masks_of_private_records_want_a_yes(tmp_path):
 
 @pytest.mark.long
 def test_another_answer_than_dpltms_is_not_placed(tmp_path, monkeypatch):
-    run, whole = trained("mlp", (4,)), handover.standalone.network
-    monkeypatch.setattr(handover.standalone, "network", lambda folder: lambda given: whole(folder)(given) + 2e-5)
+    run, whole = trained("mlp", (4,)), encode.network
+    monkeypatch.setattr(encode, "network", lambda folder: lambda given: whole(folder)(given) + 2e-5)
     why = "the run: ONNX gives mlp other probabilities than dpltm, by 2e-05 on made-up records; nothing was written"
     assert told(export_run, run, tmp_path / "e", kind=DpltmError) == why
-    monkeypatch.setattr(handover.standalone, "network", lambda folder: lambda given: whole(folder)(given) * np.nan)
+    monkeypatch.setattr(encode, "network", lambda folder: lambda given: whole(folder)(given) * np.nan)
     assert "by nan" in told(export_run, run, tmp_path / "e", kind=DpltmError)
     assert list(tmp_path.iterdir()) == []
