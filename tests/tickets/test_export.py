@@ -15,12 +15,13 @@ from torch.nn.utils import prune
 from dpltm.errors import ArtifactError, InputError
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask, network_id
+from dpltm.options.generate import GenerateOptions
 from dpltm.options.tickets import ImportOptions
 from dpltm.privacy.describe import percent
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
-from dpltm.pruning.generation import GenerationConfig, Ticket, Tickets, weights_of, without_data
+from dpltm.pruning.generation import Ticket, Tickets, weights_of, without_data
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.export import (
     Origin,
@@ -61,7 +62,7 @@ def spec(request):
 
 def ticket_of(spec):
     """theta0, with biases that are no zeros, and a mask."""
-    made = without_data(spec, GenerationConfig(rounds=2, prune=(0.4,), criterion="random", seed=3))
+    made = without_data(spec, GenerateOptions(rounds=2, prune=(0.4,), criterion="random", seed=3).for_records(1000))
     generator = torch.Generator().manual_seed(2)
     values = {name: torch.randn(value.shape, generator=generator) for name, value in made.theta0.items()}
     return values, made.tickets[2].mask
@@ -456,7 +457,8 @@ def test_nothing_is_copied_through_a_link(tmp_path, run, name):
 
 # --- sets of pruned models: what a file says of itself, and what is declared ---
 
-RANDOM = without_data(ModelSpec("mlp:8", 36, 3), GenerationConfig(rounds=2, prune=(0.3,), criterion="random"))
+OF_CHANCE = GenerateOptions(rounds=2, prune=(0.3,), criterion="random", scope="layer")
+RANDOM = without_data(ModelSpec("mlp:8", 36, 3), OF_CHANCE)
 RELEASED = LINEAGES["dp"]
 
 

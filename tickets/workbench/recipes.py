@@ -444,7 +444,7 @@ def check_options(command: str, section: Section, start: Section, decided: Itera
 
 def stand_in(plan: generate.Generation, made_from: Lineage = NO_LINEAGE) -> TicketSet:
     """Return a set like the one that is planned, untrained: with as many live weights in each round, at random."""
-    body = without_data(plan.spec, replace(plan.config, criterion="random", rewind=0))
+    body = without_data(plan.spec, replace(plan.options, criterion="random", rewind=0))
     if plan.provenance != "data-free":
         body = replace(body, tickets=tuple(replace(ticket, predictor={}) for ticket in body.tickets))
     columns = {"columns": list(plan.dataset.columns)} if plan.dataset.columns else {}

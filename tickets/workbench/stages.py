@@ -74,7 +74,7 @@ def generate(request: GenerateRequest, progress: Progress, *, own: bool = False)
             progress.say(f"going on from {checkpoints.latest.place}")
         plan = generation.plan(dataset, request, ledger, services(progress), model=model, going_on=going_on, own=own)
         # or the set could not be written, or read again
-        ticket_set.check_size("`rounds`", plan.spec, plan.config.rounds + 1)
+        ticket_set.check_size("`rounds`", plan.spec, request.rounds + 1)
         ticket_set.check_text("`name`", request.name or "")
         ticket_set.check_text("`dataset`: its name", dataset.name)
         if request.dry_run:

@@ -9,7 +9,8 @@ from torch import nn
 from dpltm.criteria import PruningRound
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.pruning.generation import GenerationConfig, make_schedule, weights_of, without_data
+from dpltm.options.generate import GenerateOptions
+from dpltm.pruning.generation import make_schedule, weights_of, without_data
 from dpltm.pruning.unstructured import by_flow, keep_topk, synflow_scores
 
 SPEC = ModelSpec("mlp:4,3", 5, 2)
@@ -120,7 +121,7 @@ def test_convolutions():
 def test_global_scope_keeps_to_the_schedule_where_layers_have_left_it(text, prune, rounds):
     """Flow soon sits elsewhere than the schedule of layers has it: the numbers still count in sum, as documented."""
     spec = ModelSpec(text, 64, 10)
-    config = GenerationConfig(criterion="synflow", scope="global", rounds=rounds, prune=prune)
+    config = GenerateOptions(criterion="synflow", scope="global", rounds=rounds, prune=prune).for_records(1000)
     made = without_data(spec, config)
     found = [sum(int(keep.sum()) for keep in ticket.mask.values() if keep.ndim > 1) for ticket in made.tickets]
     assert found == [sum(live.values()) for live in make_schedule(spec, config)]

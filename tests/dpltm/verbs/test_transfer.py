@@ -19,9 +19,10 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import for_records
+from dpltm.options.generate import GenerateOptions
 from dpltm.options.tickets import TransferOptions
 from dpltm.privacy.entry import Lineage
-from dpltm.pruning.generation import GenerationConfig, Ticket, Tickets, generate, without_data
+from dpltm.pruning.generation import Ticket, Tickets, generate, without_data
 from dpltm.records import Dataset, from_arrays
 from dpltm.training.artifacts import Draws, Parent, TicketSet
 from dpltm.verbs.transfer import TransferredSet, carry_over, retarget, transfer, without_projection
@@ -68,7 +69,7 @@ CASES = {
 def made(spec: ModelSpec) -> Tickets:
     """Random tickets; their biases are no zeros, so that a bias of a kept layer can be told from a new one."""
     prune = (0.4, 0.3) if len(layers(spec)) > 1 else (0.4,)
-    tickets = without_data(spec, GenerationConfig(rounds=3, prune=prune, criterion="random", seed=5))
+    tickets = without_data(spec, GenerateOptions(rounds=3, prune=prune, criterion="random", seed=5).for_records(1000))
     generator = torch.Generator().manual_seed(9)
     for value in tickets.theta0.values():
         if value.ndim == 1:
@@ -226,7 +227,8 @@ def test_the_seed_decides(mode):
 def with_predictors() -> Tickets:
     generator = torch.Generator().manual_seed(0)
     x, y = torch.rand(40, 12, generator=generator), torch.randint(4, (40,), generator=generator)
-    return generate(MLP, x, y, GenerationConfig(rounds=2, iterations=3, batch_size=8, seed=1), (x, y))
+    options = GenerateOptions(rounds=2, iterations=3, batch_size=8, seed=1).for_records(len(x))
+    return generate(MLP, (x, y), options, (x, y))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -307,7 +309,7 @@ def test_a_projection_that_cannot_be_dropped():
             f" mlp:project{features},300,100, or take `mode` ticket"
         )
     alone = ModelSpec("mlp:project16", 12, 4)
-    bare = without_data(alone, GenerationConfig(rounds=1, prune=(0.4,), criterion="random", seed=5))
+    bare = without_data(alone, GenerateOptions(rounds=1, prune=(0.4,), criterion="random", seed=5).for_records(1000))
     assert "has no layer in common with mlp on 16" in refused(
         carry_over, bare, without_projection(alone, 16, 4), "drop-projection"
     )
@@ -340,14 +342,16 @@ def test_retarget(text, before, shape, expected):
 @given(st.integers(1, 40), st.integers(1, 9), st.floats(0.05, 0.7), st.sampled_from(MODES), st.integers(0, 2**62 - 1))
 def test_any_shape_gives_nested_masks_with_a_live_weight_in_every_layer(features, classes, rate, mode, seed):
     tickets = without_data(
-        ModelSpec("mlp:6,5", 9, 4), GenerationConfig(rounds=2, prune=(rate,), criterion="random", seed=1)
+        ModelSpec("mlp:6,5", 9, 4),
+        GenerateOptions(rounds=2, prune=(rate,), criterion="random", seed=1).for_records(1000),
     )
     rounds = carry_over(tickets, ModelSpec("mlp:6,5", features, classes), mode, "sparse", seed)[0].tickets
     assert all(narrow.mask.nested_in(wide.mask) for wide, narrow in itertools.pairwise(rounds))
     assert all(bool(value.any()) for ticket in rounds for value in ticket.mask.values())
 
 
-BODY = without_data(ModelSpec("mlp:8", 36, 3), GenerationConfig(rounds=2, prune=(0.3,), criterion="random"))
+OF_CHANCE = GenerateOptions(rounds=2, prune=(0.3,), criterion="random", scope="layer")
+BODY = without_data(ModelSpec("mlp:8", 36, 3), OF_CHANCE)
 RELEASED = LINEAGES["dp"]
 SET = TicketSet(body=BODY, name="mine", criterion="random", provenance="dp", made_from=RELEASED, config={"a": 1})
 
@@ -409,7 +413,7 @@ def other_layers() -> Layers:
 
 def own_tickets(model: Any = Layers, **said: Any) -> TicketSet:
     spec = for_records(own_model(model, **said), images())
-    made = without_data(spec, GenerationConfig(rounds=1, prune=(0.3,), criterion="random"))
+    made = without_data(spec, GenerateOptions(rounds=1, prune=(0.3,), criterion="random").for_records(1000))
     return replace(SET, body=made, provenance="data-free", made_from=Lineage())
 
 
