@@ -490,7 +490,7 @@ class _Rehearsal:
         if "from" in section:
             source, moving = self._set_above(section["from"]), check_options("transfer", options, {})
             code = moving.model and code_named(moving.model, start_provenance=moving.start_provenance)
-            return transfer.transfer(source, self._read(section), moving, model=code or None).tickets
+            return transfer.transfer(source, self._read(section), moving, model=code or None)[0]
         making = check_options("generate", options, {})
         model = own_of(making.model, making)
         plan = generate.plan(self._read(section), making, self.ledger, self.services, model=model, own=True)

@@ -299,17 +299,17 @@ def transfer(request: TransferRequest, progress: Progress) -> dict[str, Any]:
     tickets = find_set(name)
     model = None if request.model is None else code_named(request.model, start_provenance=request.start_provenance)
     dataset = open_dataset(request)
-    carried = transferred(tickets, dataset, request, round=number, model=model)
-    saved = ticket_set.save_ticket_set(out, carried.tickets)
+    carried, layers, notes = transferred(tickets, dataset, request, round=number, model=model)
+    saved = ticket_set.save_ticket_set(out, carried)
     return as_flags({
         "ticket_set": str(out),
         "id": saved.id,
         "model": saved.body.spec.text,
         "mode": request.mode,
         "provenance": saved.provenance,
-        "layers": [asdict(layer) for layer in carried.layers],
+        "layers": layers,
         "tickets": ticket_set.ticket_rows(saved.body),
-        "notes": list(carried.notes),
+        "notes": notes,
     })  # fmt: skip
 
 
