@@ -27,6 +27,7 @@ from dpltm.pruning.generation import (
     without_data,
 )
 from refusals import refused
+from tensors import same_tensors
 
 SPEC = ModelSpec("mlp:8,6", 5, 3)
 CONFIG = GenerateOptions(rounds=3, prune=(0.3, 0.3, 0.2), iterations=30, batch_size=12, lr=0.2, seed=11, scope="layer")
@@ -60,16 +61,12 @@ def live_counts(mask: Mask) -> dict[str, int]:
     return {name: int(keep.sum()) for name, keep in prunable(mask).items()}
 
 
-def same_bits(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
 def same_masks(first: Tickets, second: Tickets) -> list[bool]:
-    return [one.mask.same_as(two.mask) for one, two in zip(first.tickets, second.tickets, strict=True)]
+    return [same_tensors(one.mask, two.mask) for one, two in zip(first.tickets, second.tickets, strict=True)]
 
 
 def same_predictors(first: Tickets, second: Tickets) -> list[bool]:
-    return [same_bits(one.predictor, two.predictor) for one, two in zip(first.tickets, second.tickets, strict=True)]
+    return [same_tensors(one.predictor, two.predictor) for one, two in zip(first.tickets, second.tickets, strict=True)]
 
 
 def are_the_largest(mask: Mask, values: Mapping[str, Tensor], among: Mask, scope: str) -> bool:
@@ -127,7 +124,7 @@ def test_every_round_is_that_of_an_independent_loop(config):
     theta0, *predictors = by_hand(config, masks, rewinds=True)
     assert farthest(found.theta0, theta0) < 1e-5
     if not config.rewind:
-        assert same_bits(found.theta0, dict(build(SPEC, CONFIG.seed).named_parameters()))
+        assert same_tensors(found.theta0, dict(build(SPEC, CONFIG.seed).named_parameters()))
     for ticket, expected in zip(found.tickets, predictors, strict=True):
         assert farthest(ticket.predictor, expected) < 1e-4
         assert all((ticket.predictor[name][keep] != 0).all() for name, keep in prunable(ticket.mask).items())
@@ -161,7 +158,7 @@ def test_the_seed_decides_every_bit_and_no_record_or_random_state_changes(ticket
     other = made(replace(CONFIG, seed=2**62 - 1))  # the largest
     assert same_predictors(tickets, again) == same_masks(tickets, again) == [True] * 4
     assert same_predictors(tickets, other) == [False] * 4
-    assert not same_bits(tickets.theta0, other.theta0)
+    assert not same_tensors(tickets.theta0, other.theta0)
     assert not any(same_masks(tickets, other)[1:])
 
 
@@ -233,11 +230,11 @@ def test_without_data_gives_what_any_data_would(criterion, scope):
     weights before training."""
     config = replace(CONFIG, rounds=2, criterion=criterion, scope=scope)
     free, (x, y) = without_data(SPEC, config), toy_data()
-    assert same_bits(free.theta0, dict(build(SPEC, CONFIG.seed).named_parameters()))
+    assert same_tensors(free.theta0, dict(build(SPEC, CONFIG.seed).named_parameters()))
     assert [(ticket.predictor, ticket.accuracy) for ticket in free.tickets] == [(None, None)] * 3
     for records in ((x, y), (-9 * x[:20], 2 - y[:20]), (torch.zeros(12, 5), torch.zeros(12, dtype=torch.int64))):
         found = generate(SPEC, records, config)
-        assert same_bits(found.theta0, free.theta0)
+        assert same_tensors(found.theta0, free.theta0)
         assert same_masks(found, free) == [True] * 3
     for before, after in itertools.pairwise(free.tickets):
         assert after.mask.nested_in(before.mask)
@@ -271,7 +268,7 @@ def test_pruning_one_network_in_turn_gives_copies_of_what_is_largest(tickets, sc
     trained["fc1.weight"][0, 0] = -99.0  # negative, and the largest
     before = [{name: value.clone() for name, value in given.items()} for given in (theta0, trained)]
     found = prune_once(SPEC, theta0, trained, replace(CONFIG, scope=scope))
-    assert same_bits(found.theta0, before[0])
+    assert same_tensors(found.theta0, before[0])
     assert [(ticket.round, ticket.accuracy) for ticket in found.tickets] == [(number, None) for number in range(4)]
     for number, ticket in enumerate(found.tickets):
         assert ticket.mask.live == sum(live[number] for live in LIVE.values()) + BIASES
@@ -280,8 +277,8 @@ def test_pruning_one_network_in_turn_gives_copies_of_what_is_largest(tickets, sc
             assert torch.equal(ticket.predictor[name], torch.where(keep, trained[name], 0.0))
             ticket.predictor[name].fill_(5.0)
     assert found.tickets[3].mask["fc1.weight"][0, 0]
-    assert same_bits(theta0, before[0])
-    assert same_bits(trained, before[1])
+    assert same_tensors(theta0, before[0])
+    assert same_tensors(trained, before[1])
 
 
 @both_scopes
@@ -373,7 +370,7 @@ def test_rounds_go_on_to_the_same_bits(config):
         again = Kept(0, checkpoints.latest)
         last = generate(SPEC, (x, y), config, (x, y), lambda done, _, told=told: told.append(done), again)
         steps.append((first, told[0] > config.steps_of(first)))
-        assert same_bits(last.theta0, whole.theta0)
+        assert same_tensors(last.theta0, whole.theta0)
         assert same_predictors(last, whole) == same_masks(last, whole) == [True] * (config.rounds + 1)
         assert [ticket.accuracy for ticket in last.tickets] == [ticket.accuracy for ticket in whole.tickets]
     assert set(places) == {f"round {number}" for number in range(config.rounds + 1)}
