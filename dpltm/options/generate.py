@@ -76,17 +76,9 @@ class GenerateOptions(
         criterion = CRITERIA[self.criterion]
         training = criterion.training
         batch = self.batch_size or training.batch_of(records)
-        return replace(
-            self,
-            batch_size=batch,
-            iterations=self.iterations or training.iterations_of(records, batch),
-            lr=self.lr or training.lr,
-            scope=self.scope or criterion.scope,
-        )
-
-    @property
-    def steps(self) -> int:
-        return self.steps_of(self.rounds + 1)
+        iterations = self.iterations or training.iterations_of(records, batch)
+        lr, scope = self.lr or training.lr, self.scope or criterion.scope
+        return replace(self, batch_size=batch, iterations=iterations, lr=lr, scope=scope)
 
     def steps_of(self, rounds: int) -> int:
         """Return the steps of so many trainings, the dense one first."""

@@ -144,9 +144,8 @@ def generate(
     Guarantees:
         The same ``spec``, data, options, number of threads and kind of machine give the same bits. None about privacy.
     """
-    (x, y), iterations, batch_size, lr = records, options.iterations, options.batch_size, options.lr
-    assert iterations is not None  # these are options for records
-    assert batch_size is not None
+    (x, y), batch_size, lr = records, options.batch_size, options.lr
+    assert batch_size is not None  # these are options for records
     assert lr is not None
     if batch_size > len(x):
         raise InputError(f"`batch_size`: {batch_size} is more than the {len(x)} records; give at most {len(x)}")
@@ -185,7 +184,7 @@ def generate(
             elif options.rewind:
                 train(options.rewind)
                 theta0 = weights_of(model)
-            train(iterations - options.rewind)
+            train(options.steps_of(1) - options.rewind)
             score = None if evaluation is None else _score(spec, model, *evaluation)
             tickets.append(Ticket(len(tickets), mask, score, weights_of(model)))
     return Tickets(spec, theta0, tuple(tickets))

@@ -108,7 +108,7 @@ def audit_tickets(
     records = with_canaries(x, places[included], dataset.bounds[1])
     options = replace(options, seed=int(uniform(coins, 1)[0] * 2**52))
     canaried = Arrays(records, np.concatenate([y, labels]))
-    with services.progress.progress("training for tickets", options.steps) as step:
+    with services.progress.progress("training for tickets", options.steps_of(2)) as step:
         pruned = generate(tickets.body.spec, tensors(canaried, dataset), options, progress=lambda done, _: step(done))
     first = _first_layer(pruned)
     weights, mask = pruned.theta0[first].abs().numpy(), pruned.tickets[1].mask[first].numpy()

@@ -115,7 +115,7 @@ class Generation:
             "dataset": self.dataset.name,
             "records": self.dataset.records,
             "model": self.spec.text,
-            "steps": {"dp": self.options.iterations, "data-free": 0}.get(self.provenance, self.options.steps),
+            "steps": self.options.steps_of({"dp": 1, "data-free": 0}.get(self.provenance, self.options.rounds + 1)),
             "privacy": statement(account, self.options.delta, notes=_input_notes(self)).to_json(),
         }
 
@@ -286,7 +286,8 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
     evaluation = (x, y) if dataset.test is None else inputs(opened_test(dataset, ledger, plan.services), dataset)
     cost = "no epsilon is spent" if public else "epsilon inf: no mechanism protects the records"
     state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}
-    with plan.services.progress.progress(f"generating {options.rounds} tickets", options.steps) as step:
+    steps = options.steps_of(options.rounds + 1)
+    with plan.services.progress.progress(f"generating {options.rounds} tickets", steps) as step:
 
         def watch(done: int, place: str) -> None:
             step(done, f"{place}, {cost}")

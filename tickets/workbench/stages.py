@@ -290,9 +290,8 @@ def _configuration(request: dict[str, Any], result: SearchResult) -> Iterator[st
 # --- ticket sets from others, and from pruned models ------------------------------------------------------------------
 
 
-def transfer(request: TransferRequest, progress: Progress) -> dict[str, Any]:
+def transfer(request: TransferRequest, _: Progress) -> dict[str, Any]:
     """Write tickets for other records; return the answer of ``dpltm tickets transfer``."""
-    del progress
     out = Path(request.out or "")
     check_free(out)
     name, number = split_round(request.set or "")
