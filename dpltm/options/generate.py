@@ -9,7 +9,7 @@ from typing import Self
 from dpltm.criteria import CRITERIA, SCOPES, Criterion
 from dpltm.errors import InputError
 from dpltm.networks import network_metavar
-from dpltm.options import COUNT, EPSILON, FROM_ZERO, STEP_SIZE, data, option
+from dpltm.options import COUNT, EPSILON, FROM_ZERO, STEP_SIZE, data, option, parse_numbers
 from dpltm.options.network import CODE, NetworkOptions
 
 
@@ -70,6 +70,11 @@ class GenerateOptions(
             raise InputError(f"`rounds`: {self.rounds} is more than the {MAX_ROUNDS} that a ticket set may have")
         if self.iterations is not None and self.rewind >= self.iterations:
             raise InputError(f"`rewind`: {self.rewind} is no step of the first round, 0 to {self.iterations - 1}")
+
+    @property
+    def rates(self) -> tuple[float, ...] | None:
+        """The shares of ``prune`` as numbers; InputError for what is none."""
+        return None if self.prune is None else parse_numbers("prune", self.prune)
 
     def for_records(self, records: int) -> Self:
         """Return these options with every default of the criterion filled in, for so many records."""

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +26,12 @@ from dpltm.networks.evaluation import accuracy, skill
 from dpltm.networks.full_precision import seeded, threads
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import pack, put, unpack, weights_of
-from dpltm.options import parse_numbers
-from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading
 from dpltm.pruning.unstructured import layer_rates, live_schedule
 from dpltm.records.batches import Inputs
+
+if TYPE_CHECKING:
+    from dpltm.options.generate import GenerateOptions
 
 
 def train_plain(
@@ -313,7 +314,6 @@ def pruning_rates(spec: Network, options: GenerateOptions) -> dict[str, float]:
     layers = len(prunable)
     if not layers:
         raise InputError(f"`model`: {spec.text} has no weight that may be pruned; train it whole, or say `prunable`")
-    rates = (0.3,) * (layers - 1) + (0.2,)
-    if options.prune is not None:
-        rates = layer_rates(parse_numbers("prune", options.prune), layers)
+    given = options.rates
+    rates = (0.3,) * (layers - 1) + (0.2,) if given is None else layer_rates(given, layers)
     return dict(zip(prunable, rates, strict=True))

@@ -18,7 +18,6 @@ from dpltm.networks.full_precision import threads
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import network_notes, source_facts, started_at
 from dpltm.networks.state import put, weights_of
-from dpltm.options import parse_numbers
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import check_declared, check_private, check_unprotected
@@ -314,7 +313,7 @@ def _settings(plan: Generation) -> dict[str, Any]:
     if plan.provenance == "dp":
         names += ["epsilon", "delta"]
     settings = {name: getattr(plan.options, name) for name in names}
-    settings["prune"] = parse_numbers("prune", settings["prune"])
+    settings["prune"] = plan.options.rates
     settings |= {"metric": plan.metric} if plan.metric != "accuracy" else {}
     settings |= {"columns": list(dataset.columns)} if dataset.columns else {}
     return settings | ({"table_schema": dataset.schema.text} if dataset.schema.text else {})
@@ -337,8 +336,7 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
     for name, provenances in _SUITS.items():
         if getattr(options, name) not in (None, False) and provenance not in provenances:
             raise InputError(f"`{name}`: is for `provenance` {listed(provenances)}, not {provenance}; leave it out")
-    if options.prune is not None:
-        parse_numbers("prune", options.prune)
+    _ = options.rates  # or a list of no numbers would be refused after records are read
     return provenance
 
 
