@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpltm.errors import as_flags
+from dpltm.errors import as_flags, in_flags
 from dpltm.progress import Step
 from dpltm.registry import Deferred
 
@@ -33,7 +33,7 @@ class Console:
     def say(self, text: str) -> None:
         """A message for the person at the terminal; nothing elsewhere."""
         if self._talks:
-            print(text, file=sys.stderr, flush=True)
+            print(in_flags(text), file=sys.stderr, flush=True)
 
     def result(self, body: dict[str, Any], show: Callable[[RichConsole, dict[str, Any]], None]) -> None:
         """Print a command's answer: as JSON, or for people."""

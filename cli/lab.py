@@ -80,7 +80,8 @@ APART = {"id", "certified", "nominal", "notes", "privacy"}  # parts of an answer
 
 def show_local(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the facts of a claim, a scheme, messages or what was learned from them; what is certified, and the claim."""
-    show_pairs(rich, "local privacy", {name: value for name, value in body.items() if name not in APART})
+    facts = {"claimed epsilon" if name == "epsilon" else name: body[name] for name in body if name not in APART}
+    show_pairs(rich, "local privacy", facts)
     certified = {"epsilon": body["certified"], "delta": 0, "adjacency": "replace-one", "unit": "record"}
     rich.print(guarantee(certified, 7), style="bold")
     rich.print(f"nominal epsilon = {figure(body['nominal'])} (claimed by: {body['protocol']})")

@@ -31,7 +31,7 @@ COMMANDS = [
         "privacy", "The accountant alone: what settings cost, and what a ledger holds.",
         ("epsilon", "noise", "curve", "ledgers:ledger", "ledgers:check", "ledgers:budget", "ledgers:apart"),
         "dpltm privacy noise --epsilon 1 --sampling-rate 256/60000 --steps 3516",
-        "dpltm privacy ledger digits.run/ledger.jsonl",
+        "dpltm privacy ledger digits.ledger.jsonl",
     ),
     group(
         "latent", "Local privacy (LATENT): records randomised before they leave.",

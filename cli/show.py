@@ -6,16 +6,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console as RichConsole
-from rich.table import Table
+from rich.table import Column, Table
 
 from dpltm.options import TARGET_METRICS
 from dpltm.privacy.describe import figure, guarantee, percent
 
-# names of figures that are told in percent; that are rounded up; and beginnings of those that are rounded down
+# what names mean; those of figures in percent; of those that are rounded up; beginnings of those that are rounded down
+WORDS = {
+    "clt": "clt (nominal)", "mu": "mu (nominal)", "rarest": "rarest value found (records)",
+    "saturated": "values outside the bounds", "compared": "records compared with dpltm",
+    "difference": "largest difference of chances",
+}  # fmt: skip
 SHARES = ("accuracy", "balanced accuracy", "density", "confidence", "training", "randomised", "probability")
 EPSILONS = ("epsilon", "eps1", "label epsilon", "spent", "certified", "nominal", "pld", "rdp", "ma", "clt", "mu")
 BOUNDS = ("lower bound", "bounds, ")
 
+FOLDED = 16  # characters a line that the widest column of a table has at least
 FEW_CLASSES = 3  # most classes whose recall is shown in a line
 FIND = 0.8  # share of the second of two classes that the operating point in a line finds
 
@@ -23,10 +29,13 @@ FIND = 0.8  # share of the second of two classes that the operating point in a l
 def shown(name: str, value: object) -> str:
     """Return a value as people read it, by the name that it has in words."""
     if isinstance(value, list):
-        return ("x" if all(type(part) is int for part in value) else ", ").join(shown(name, part) for part in value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+        texts = (shown(name, part) for part in value)
+        return ("x" if all(type(part) is int for part in value) else ", ").join(texts) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, int | float):
         return "-" if value is None or isinstance(value, dict) else str(value)
-    if name.rpartition(", ")[2] in SHARES:
+    if name.rpartition(", ")[2] in SHARES or name.startswith("outside, "):
         return percent(value)
     if name in EPSILONS or name.startswith(BOUNDS):
         return figure(value, down=name not in EPSILONS)
@@ -34,7 +43,7 @@ def shown(name: str, value: object) -> str:
 
 
 # parts of an answer that are no facts in its table
-APART = ("run", "dry_run", "notes", "config", "kernels", "lineage", "skill", "privacy")
+APART = ("run", "dry_run", "notes", "config", "kernels", "lineage", "skill", "privacy", "decision", "verdict")
 Cell = str | Callable[[Any], str]  # the key of a row whose value is shown as people read it; or what makes its text
 
 
@@ -55,14 +64,27 @@ def show_table(rich: RichConsole, rows: Iterable[Any], columns: Mapping[str, Cel
 def show_texts(
     rich: RichConsole, head: Sequence[str], rows: Collection[Sequence[str]], title: str | None = None
 ) -> None:
-    """Show a table of texts; columns of which nothing is known are left out."""
-    table = Table(title=title, title_justify="left")
+    """Show a table of texts, turned or one for each row where it is too wide; columns without any are left out."""
     columns = [at for at in range(len(head)) if any(row[at] not in ("", "-") for row in rows)]
-    for at in columns:
-        table.add_column(head[at], overflow="fold")
-    for row in rows:
-        table.add_row(*(row[at] for at in columns))
+    texts = [[row[at] for at in columns] for row in (head, *rows)]
+    turned = [list(column) for column in zip(*texts, strict=True)]
+    fitting = next((lines for lines in (texts, turned) if lines and _fits(rich, lines)), None)
+    if fitting is None:
+        for row in texts[1:]:
+            show_pairs(rich, row[0], dict(zip(texts[0][1:], row[1:], strict=True)))
+        return
+    table = Table(title=title, title_justify="left")
+    for text in fitting[0]:
+        table.add_column(text, overflow="fold")
+    for line in fitting[1:]:
+        table.add_row(*line)
     rich.print(table)
+
+
+def _fits(rich: RichConsole, lines: Sequence[Sequence[str]]) -> bool:
+    """Tell whether a table has place for its texts: heads are cut between words, and the widest column is folded."""
+    widths = sorted(max(map(len, [*head.split(), *texts])) + 3 for head, *texts in zip(*lines, strict=True))
+    return sum(widths[:-1]) + FOLDED <= rich.width
 
 
 def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -88,13 +110,13 @@ def show_wrote(rich: RichConsole, body: Mapping[str, Any], *names: str) -> None:
 
 def show_pairs(rich: RichConsole, title: str, pairs: Mapping[str, Any]) -> None:
     """Show names and values, one pair a line, those inside an object too; what is deeper, or not there, is left out."""
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table("", Column(overflow="fold"), title=title, title_justify="left", show_header=False)
     for name, value in pairs.items():
         values = {f"{name}, {key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
         for key, part in values.items():
-            if part not in (None, [], {}) and not isinstance(part, dict) and not is_rows(part):
+            if part is not None and not isinstance(part, dict) and not is_rows(part):
                 words = key.replace("_", " ")
-                table.add_row(words, shown(words, part))
+                table.add_row(WORDS.get(words, words), shown(words, part))
     if table.row_count:
         rich.print(table)
 
@@ -128,7 +150,8 @@ def show_answer(title: str, rich: RichConsole, body: dict[str, Any]) -> None:
     show_pairs(rich, title.format(**body), facts)
     for name, rows in facts.items():
         if is_rows(rows):
-            show_table(rich, rows, named(*{key: None for row in rows for key in row}), name.replace("_", " "))
+            heads = {key: None for row in rows for key in row if key not in ("id", "bytes")}
+            show_table(rich, rows, named(*heads), name.replace("_", " "))
     if "privacy" in body:
         show_privacy(rich, body["privacy"])
     show_notes(rich, body)

@@ -32,9 +32,8 @@ def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
 def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the ten best settings."""
     title = f"best of {len(body['trials'])} settings on {body['dataset']} by {body['metric']}"
-    settings = named(
-        "round", "density", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "score", "accuracy"
-    )
+    judged = "accuracy" if body["metric"] == "accuracy" else "score"
+    settings = named("round", "density", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", judged)
     show_table(rich, body["trials"][:10], settings, title)
     show_wrote(rich, body, "config")
     show_notes(rich, body["privacy"])

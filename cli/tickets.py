@@ -144,7 +144,8 @@ def show_set(rich: RichConsole, body: dict[str, Any]) -> None:
     if "lineage" in body:
         for entry in lineage_from_json(body["lineage"]).entries:
             rich.print(f"- {describe(entry)}", style="dim")
-    show_tickets(rich, body)
+    if "layers" not in body or "mode" in body:  # not of one ticket
+        show_tickets(rich, body)
 
 
 ls_command = answering(list_sets, partial(show_answer, "ticket sets"))

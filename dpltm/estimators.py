@@ -680,7 +680,8 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most likely label of each record, ``(n,)``."""
-        return np.asarray(self.classes_[self._by_class(X).argmax(1)])
+        best = self._by_class(X).argmax(1)  # which refuses what is not fitted
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities ``(n, classes)``, in the order of ``classes_``."""

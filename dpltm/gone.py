@@ -40,6 +40,12 @@ GONE: dict[str, str] = {
     "--no-predictors": "leave it out; a set has the networks that a draw scores, unless they are private",
     "tickets push": "run dpltm tickets export, then hf upload NAME FOLDER",
     "tickets pull": "run hf download NAME --local-dir FOLDER, then dpltm tickets verify FOLDER",
+    "privacy restore": "a ledger is one file: put back a copy of NAME.jsonl and NAME.key",
+    "privacy adopt": "artifacts carry what they cost; leave it out",
+    "latent owner": "owners install dpltm, and run dpltm latent encode",
+    "--tuned-on": "leave it out; a file that dpltm tune wrote says it (lineage)",
+    "train --physical-batch": "set physical_batch in a file for `config`",
+    "train --precision": "set precision in a file for `config`",
     "export --to": "leave it out; a run is written for ONNX Runtime",
     "--components": "take drawings:K or photographs:K, which bring their directions",
     "--features network": "take scatter, drawings or photographs, or `freeze` the first layers of a `model` FILE:NAME",
@@ -72,8 +78,8 @@ GONE: dict[str, str] = {
     "report --plot": "leave it out; the page has the curves, and dpltm privacy curve draws a ledger's",
     "audit --plot": "leave it out; the answer has every claim beside its bound",
     "train --kernels": "leave it out; each layer has what is quicker for it",
-    "train --stop-at": "end with the budget (--budget-stop), or take fewer --steps",
-    "train --augment": "train behind features (--features drawings, photographs or scatter), or for more steps",
+    "train --stop-at": "end with the budget (`budget_stop`), or take fewer `steps`",
+    "train --augment": "train behind features (`features` drawings, photographs or scatter), or for more steps",
     "x of a Dataset": (
         "give arrays; of PyTorch torch.stack([features for features, _ in dataset]), of Hugging Face"
         " dict(dataset.with_format('numpy')[:]) without its labels"

@@ -125,9 +125,10 @@ class NetworkKind:
                     return tables
         records = f"with tables of {' and '.join(map(str, tables))} positions" if tables else f"of shape {shape}"
         example = f"{text}:{next(iter(self.forms.values())).partition(':')[0]}"
+        ways = [] if self.inputs == ("texts",) else [f"flattened, say the size: {example}"]
+        ways += ["words in one table, give their number (`words`)"] if "texts" in self.inputs else []
         raise InputError(
-            f"`model` {text}: records {records} are no {self.inputs[0]}; if they are flattened ones, say their size, as in"
-            f" {example}; if they are words in one table, their number (`words`)"
+            f"`model` {text}: records {records} are no {self.inputs[0]}; if they are {', or '.join(ways)}"
         )
 
 

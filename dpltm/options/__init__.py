@@ -185,7 +185,7 @@ def resolve(
 
 def _check_names(cls: type, names: Iterable[str], beside: Iterable[str] = ()) -> None:
     options = {item.name for item in fields(cls)}
-    command = cls.__name__.removesuffix("Options").removesuffix("Request").lower()
+    command = re.sub("(Options|Request|Settings)$", "", cls.__name__).lower()
     group = cls.__module__.rpartition(".")[2]  # commands of a group have their options in a module of its name
     for name in names:
         if name not in options:

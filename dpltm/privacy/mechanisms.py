@@ -34,7 +34,8 @@ Bits = Literal["secure", "fast"]
 MAX_SETTINGS, MIN_GAMMA = 10**4, 1e-9  # of a search; the least gamma is 50 million tries in the mean
 Ranges = Mapping[str, tuple[float, float]]
 MAX_FLOAT = sys.float_info.max
-POSITIVE = math.ulp(0.0), MAX_FLOAT  # finite numbers above 0
+POSITIVE, BELOW_1 = (math.ulp(0.0), MAX_FLOAT), math.nextafter(1.0, 0.0)  # finite numbers above 0; largest below 1
+_ENDS = {POSITIVE[0]: "above 0", MAX_FLOAT: "and finite", BELOW_1: "and below 1"}
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,9 @@ class Mechanism:
                 (type(value) is int or not whole) and low <= value <= high
             )
             if not in_range:
-                number = "a whole number" if whole else "a number"
-                raise InputError(f"Expected {name}={value!r:.40} to be {number} from {low:.3g} to {high:.3g}")
+                number, begin = "a whole number" if whole else "a number", _ENDS.get(low, f"from {low:.3g}")
+                end = _ENDS.get(high, f"to {high:.3g}")
+                raise InputError(f"Expected {name}={value!r:.40} to be {number} {begin} {end}")
 
 
 @dataclass(frozen=True)
@@ -232,7 +234,7 @@ class Guarantee(Mechanism):
 
     epsilon: float
     delta: float = 0.0
-    ranges: ClassVar[Ranges] = {"epsilon": POSITIVE, "delta": (0.0, math.nextafter(1.0, 0.0))}
+    ranges: ClassVar[Ranges] = {"epsilon": POSITIVE, "delta": (0.0, BELOW_1)}
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,7 @@ class PrivateSearch(Mechanism):
     trainings: tuple[NoisySgd, ...]
     score_noise: float
     gamma: float
-    ranges: ClassVar[Ranges] = {"score_noise": POSITIVE, "gamma": (MIN_GAMMA, math.nextafter(1.0, 0.0))}
+    ranges: ClassVar[Ranges] = {"score_noise": POSITIVE, "gamma": (MIN_GAMMA, BELOW_1)}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -81,18 +81,17 @@ class LoopSettings(LoopOptions):
         if (self.noise_multiplier is None) == (self.epsilon is None):
             raise InputError("`noise_multiplier`, `epsilon`: give one of them")
         if self.units is None:
-            unsuited, why = {"per_unit": self.per_unit, "unit": self.unit}, "is for persons; add `units`"
+            unsuited = {"per_unit": self.per_unit, "unit": self.unit}
+            why = "is for persons; add `units`, or leave it out"
         else:
-            unsuited, why = (
-                {"compile": self.compile or None, "microbatch": self.microbatch},
-                "does not go with `units`",
-            )
+            unsuited = {"compile": self.compile or None, "microbatch": self.microbatch}
+            why = "does not go with `units`; leave one of them out"
             slots = PER_UNIT if self.per_unit is None else self.per_unit
             if not 1 <= slots <= MAX_SLOTS:
                 raise InputError("per_unit", slots, f"a whole number from 1 to {MAX_SLOTS:,}")
             object.__setattr__(self, "per_unit", slots)
         for name in (name for name, value in unsuited.items() if value is not None):
-            raise InputError(f"`{name}`: {why}, or leave it out")
+            raise InputError(f"`{name}`: {why}")
 
     @property
     def noun(self) -> str:

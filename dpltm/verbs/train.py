@@ -204,7 +204,7 @@ def _with_bands(plain: NoisySgd, bands: int) -> BandedSgd:
     claim = plain.nominal_sensitivity
     return BandedSgd(
         min(plain.sampling_rate * bands, 1.0), plain.steps, 1.0, plain.sensitivity * norm,
-        None if claim is None else claim * norm, plain.claimed_by, strategy, bits=plain.bits,
+        None if claim is None else claim * norm, plain.claimed_by, strategy, bits=plain.bits, adjacency=plain.adjacency,
     )  # fmt: skip
 
 

@@ -181,7 +181,9 @@ def _settled(options: TuneOptions, tickets: TicketSet | None) -> list[Trial]:
     if options.rounds is not None:
         numbers = options.rounds.split(",")
         if tickets is None or not all(map(str.isdecimal, numbers)):
-            raise InputError(f"`rounds`: {options.rounds!r} is not a list of rounds of a ticket set, such as 0,3,6")
+            raise InputError(
+                f"`rounds`: {options.rounds!r}: give rounds of SET, such as 0,3,6; without SET leave it out"
+            )
         by_round = {int(number): tickets.ticket(int(number)) for number in numbers}
     trials = []
     for number, lr, clip_norm, epochs, batch_size in _grid(options, by_round):

@@ -17,6 +17,7 @@ from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.mechanisms import DiscreteGaussianRelease, NoisySgd, PrivateSearch, Zcdp
 from dpltm.records import load
 from dpltm.tickets import open_ledger
+from dpltm.verbs.private_loop import LoopSettings
 
 TYPED = {
     "tickets push": "tickets push 1",
@@ -47,6 +48,9 @@ def test_at_the_terminal(refused, row) -> None:
 def test_from_python_and_in_configuration_files(refused) -> None:
     with pytest.raises(InputError, match=r"^`stop_at` is gone since 0\.3: "):
         arguments(TrainOptions, {"stop_at": 1})
+    for name in ("prepare", "ends"):
+        with pytest.raises(InputError, match=rf"^`{name}` is gone since 0\.3: "):
+            arguments(LoopSettings, {name: 1})
     Path("c.toml").write_text("[train]\nstop-at = 1\n")
     assert "stop-at is gone since 0.3: " in refused("train --config c.toml")
     with pytest.raises(AttributeError, match=r"^dpltm\.synthesize is gone since 0\.3: .* by a library"):

@@ -4,15 +4,16 @@ import io
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from rich.console import Console as RichConsole
 
 from dpltm.cli.commands import Later
 from dpltm.cli.console import Console
 from dpltm.cli.main import app, run
-from dpltm.cli.show import shown
+from dpltm.cli.show import show_answer, show_texts, shown
 from dpltm.options import resolve
 
 
@@ -152,9 +153,46 @@ def test_is_silent_where_nobody_looks(capsys, how: dict[str, bool]) -> None:
         ("steps", 999, "999"),
         ("noise multiplier", 2.91217, "2.912"),
         ("delta", 1e-5, "1e-05"),
-        ("dry run", True, "True"),
+        ("dry run", True, "yes"),
+        ("violates", [], "none"),
+        ("outside, age", 0.0761, "7.61 %"),
         ("dataset", "digits", "digits"),
     ],
 )
 def test_figures_have_one_format(name: str, value: object, text: str) -> None:
     assert shown(name, value) == text
+
+
+def at_80_columns(show: Callable[..., None], *arguments: Any) -> str:
+    terminal = RichConsole(width=80, file=io.StringIO(), highlight=False)
+    show(*(terminal if argument is RichConsole else argument for argument in arguments))
+    return terminal.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("runs", [2, 20])
+def test_a_table_that_is_too_wide_keeps_its_words_whole(runs: int) -> None:
+    head = ["run", *(f"certified{number}" for number in range(15))]
+    shown = at_80_columns(
+        show_texts, RichConsole, head, [[f"r{run}.run", *["add-remove"] * 15] for run in range(runs)]
+    )
+    assert all(word in shown for word in (*head[1:], f"r{runs - 1}.run", "add-remove"))
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_figures_that_promise_nothing_are_named_so_and_what_is_decided_is_told_once() -> None:
+    body = {"pld": 2.382, "clt": 2.325, "mu": 0.5736, "budgets": [], "decision": "may go out"}
+    lines = at_80_columns(show_answer, "epsilon", RichConsole, body).splitlines()
+    assert [line.split("│")[1].strip() for line in lines if "│" in line] == [
+        "pld",
+        "clt (nominal)",
+        "mu (nominal)",
+        "budgets",
+    ]
+
+
+def test_what_is_said_on_the_way_names_options_as_they_are_typed(monkeypatch) -> None:
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", terminal)
+    Console().say("take another `metric`")
+    assert terminal.getvalue() == "take another --metric\n"

@@ -98,14 +98,14 @@ SHARED = ('"0.5:1.0"', '"0.25:0.75"')
         ((), {"train": "[tran]"}, "", "--config c.toml: tran: Extra inputs are not permitted; docs/recipes.md"),
         ((), {"generate": 'out = "x"'}, "", "--config c.toml: generate: out: decided by the recipe, or by [run]"),
         ((), {"train": "dense = true"}, "", "--config c.toml: train: dense: decided by the recipe"),
-        ((), {}, "--delta 0.1", "--delta: 0.1 is not between 0 and 1/n = 0.00139 for 719 records or more"),
+        ((), {}, "--delta 0.1", "[select] --delta: 0.1 is not between 0 and 1/n = 0.00139 for 719 records or more"),
         ((), {}, "--out pub", "--out: pub exists already; choose another name or remove it first"),
         ((), {}, "--seeds 2", "--seeds: of a recipe, and c.toml has no [recipe]; leave it out"),
-        ((SHARED,), {}, "", "--dataset: digits[0.0:0.5] was declared public, and digits"),
+        ((SHARED,), {}, "", "[select] --dataset: digits[0.0:0.5] was declared public, and digits"),
         ((('"public"', '"private"'), ('"0.0:0.5"', '"0.5:1.0"')), {"select": 'rule = "smallest-within"'}, "",
-         "--rule: smallest-within needs public accuracies, and [generate] says private"),
+         "[select] --rule: smallest-within needs public accuracies, and [generate] says private"),
         ((('"public"', '"data-free"\ncriterion = "random"'), ("iterations = 5\n", ""), ("batch-size = 32\n", "")), {}, "",
-         "digits: its tickets have no predictors to score; train one by its round, such as 2"),
+         "[select] digits: its tickets have no predictors to score; train one by its round, such as 2"),
     ],
 )  # fmt: skip
 def test_run_refuses_before_the_first_stage(refused, changes, tables, options, message):
@@ -117,9 +117,18 @@ def test_an_audit_that_the_sparsest_ticket_has_no_room_for_is_refused_before_the
     """Of 64 * 8 + 8 * 10 weights 30 % go in each of two rounds; 18 biases stay."""
     fewest = 592 - 178 - 124 + 18
     write(train=f"audit = {fewest + 1}")
-    assert refused(*RUN).startswith(f"--audit: {fewest + 1} canaries: ask for 6 or more")
+    assert refused(*RUN).startswith(f"[train] --audit: {fewest + 1} canaries: ask for 6 or more")
     write(train=f"audit = {fewest}")
     assert cli(*RUN, "--dry-run").code == 0
+
+
+def test_a_plan_states_the_most_that_a_winner_may_cost(cli):
+    """What nominal noise certifies depends on how many weights are live, and no draw says yet which ticket wins."""
+    figures = []
+    for rounds in (1, 2):
+        write(("rounds = 2", f"rounds = {rounds}"), train='filter = "tanh"\nnoise = "nominal"\nno-pre-clip = true')
+        figures.append(cli(*RUN, "--dry-run", "--json").json["privacy"]["certified"]["epsilon"])
+    assert figures[0] == figures[1]
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,9 @@ def test_a_budget_on_the_records_holds_for_a_sweep(
     cli: Callable[..., Any], sweep: Callable[..., dict[str, Any]], cwd: Path
 ) -> None:
     """Of the ledger that is named: one trial fits, and the next would exceed it."""
-    alone = sweep(HEAD + DENSE, "--seeds", "1", "--dry-run")["arms"][0]["privacy"]["certified"]["epsilon"]
+    planned = sweep(HEAD + DENSE + "train = { audit = 10 }", "--seeds", "1", "--dry-run")["arms"][0]["privacy"]
+    alone = planned["certified"]["epsilon"]
+    assert any("attacked this training (--audit)" in note for note in planned["notes"])
     budget = ("privacy", "budget", "l.jsonl", "--epsilon", 1.01 * alone)
     assert cli(*budget, "--quiet").code == 0
     body = sweep(HEAD + DENSE, "--ledger", "l.jsonl", code=1)

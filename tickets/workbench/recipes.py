@@ -321,7 +321,8 @@ def at(where: str) -> Iterator[None]:
         reason = f": {problem['msg'].removeprefix('Value error, ')}; docs/recipes.md has the form"
         raise InputError(f"{where} {place}".rstrip() + (instead(place) or reason)) from None
     except DpltmError as error:
-        raise InputError(f"{where} {error}") from None
+        error.args = (f"{where} {error}",)
+        raise
 
 
 def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quick: bool = False) -> Recipe:
@@ -488,7 +489,7 @@ class _Rehearsal:
     def make_set(self, name: str, section: Section) -> TicketSet:
         options = {"name": name} | {key: value for key, value in section.items() if key != "from"}
         if "from" in section:
-            source, moving = self._set_above(section["from"]), check_options("transfer", options, {})
+            source, moving = self._set_above(section["from"], "from"), check_options("transfer", options, {})
             code = moving.model and code_named(moving.model, start_provenance=moving.start_provenance)
             return transfer.transfer(source, self._read(section), moving, model=code or None).tickets
         making = check_options("generate", options, {})
@@ -549,8 +550,8 @@ class _Rehearsal:
     def _read(self, section: Section) -> Dataset:
         return self.load(resolve(DataOptions, {}, data_options(section)))
 
-    def _set_above(self, name: Any) -> TicketSet:
+    def _set_above(self, name: Any, key: str = "tickets") -> TicketSet:
         if not (isinstance(name, str) and name in self.sets):
             known = ", ".join(self.sets) or "none"
-            raise InputError(f"tickets: {name!r:.80} is not the name of a set above; known: {known}")
+            raise InputError(f"{key}: {name!r:.80} is not the name of a set above; known: {known}")
         return self.sets[name]

@@ -133,18 +133,22 @@ def plan_stages(requests: Mapping[str, Any], load: Callable[[DataOptions], Datas
     private = load(learning)
     book, watching = ledger_of(learning.dataset, learning, private.noun).book, services(SILENT)
     ledger = Ledger(unit=private.noun, store=Store(book))
-    model = own_of(making.model, making)
-    generated = generation.plan(load(making), making, ledger, watching, model=model)
-    tickets = stand_in(generated, ledger.declare_once(*generated.entries))
-    if drawing.rule == "mechanism":
-        ledger.declare(selection.plan(tickets, load(drawing), drawing, ledger, watching).entry)
-    elif generated.provenance != "public":
-        raise InputError(f"`rule`: {drawing.rule} needs public accuracies, and [generate] says {generated.provenance}")
-    # the sparsest has least room for an audit
-    start, private = starting_point(tickets, private, learning, round=len(tickets.body.tickets) - 1)
-    planned = training.plan(training.settle(start, private, learning, ledger, watching), ledger.book)
-    price(planned, ledger.book)
-    planned.rehearse()
+    with at("[generate]"):
+        model = own_of(making.model, making)
+        generated = generation.plan(load(making), making, ledger, watching, model=model)
+        tickets = stand_in(generated, ledger.declare_once(*generated.entries))
+    with at("[select]"):
+        if drawing.rule == "mechanism":
+            ledger.declare(selection.plan(tickets, load(drawing), drawing, ledger, watching).entry)
+        elif (provenance := generated.provenance) != "public":
+            raise InputError(f"`rule`: {drawing.rule} needs public accuracies, and [generate] says {provenance}")
+    with at("[train]"):
+        # whichever wins: the sparsest has least room for an audit, and the densest may cost most
+        for round in (len(tickets.body.tickets) - 1, 1):
+            start, records = starting_point(tickets, private, learning, round=round)
+            planned = training.plan(training.settle(start, records, learning, ledger, watching), ledger.book)
+            price(planned, ledger.book)
+        planned.rehearse()
     return {
         "tickets_from": making.dataset,
         "private_records": learning.dataset,

@@ -332,7 +332,7 @@ def run_recipe(document: Section, path: Path, options: RunRequest, progress: Pro
     ledger = open_ledger(place, population=options.population)
     plans = check_ready(recipe, open_dataset, ledger)
     if options.dry_run:
-        return {"dry_run": True, "out": str(root), "ledger": place, **_priced(recipe, plans)}
+        return as_flags({"dry_run": True, "out": str(root), "ledger": place, **_priced(recipe, plans)})
     jobs = min(options.jobs or cpu_count(), len(recipe.trials))
     workers = local_workers(jobs) if options.scheduler is None else dask_workers(options.scheduler)
     with workers, opened(root, recipe.head.title):

@@ -289,6 +289,12 @@ def test_texts_and_holes_as_features():
             classifier().fit(pandas.DataFrame({"word": cells}), table()[1])
 
 
+@pytest.mark.parametrize("method", ["predict", "predict_proba"])
+def test_nothing_is_predicted_before_a_fit(method):
+    with pytest.raises(NotFittedError):
+        getattr(classifier(), method)(table()[0])
+
+
 def test_nothing_is_said_before_anything_is_spent():
     with pytest.raises(NotFittedError, match="this TicketClassifier has spent nothing yet; call 'fit' first"):
         _ = classifier().privacy_

@@ -215,10 +215,8 @@ def test_the_data_say_what_a_name_leaves_open(text, shape, tables, full):
     assert resolve(text, shape, tables) == full
 
 
-NOT_TAKEN = (
-    "records {} are no {}; if they are flattened ones, say their size, as in {}; if they are words in one table, their"
-    " number (`words`)"
-)
+FLATTENED = "flattened, say the size: {}"
+WORDS = "words in one table, give their number (`words`)"
 
 
 @pytest.mark.parametrize(
@@ -227,14 +225,16 @@ NOT_TAKEN = (
         *(("cnn", shape, (), f"of shape {shape}", "images", "28x28x1") for shape in ((), (784,), (2, 28, 28, 3))),
         ("lstm", (123,), (), "of shape (123,)", "sequences", "128x9"),
         ("gru", (2,), (5, 6), "with tables of 5 and 6 positions", "sequences", "128x9"),
-        ("embed", (28, 28), (), "of shape (28, 28)", "texts", "10000"),
+        ("embed", (28, 28), (), "of shape (28, 28)", "texts", None),
     ],
 )
 def test_data_that_a_name_does_not_fit(text, shape, tables, records, kind, example):
-    assert (
-        refused(resolve, text, shape, tables)
-        == f"`model` {text}: {NOT_TAKEN.format(records, kind, f'{text}:{example}')}"
-    )
+    ways = [
+        *([] if example is None else [FLATTENED.format(f"{text}:{example}")]),
+        *([] if kind == "images" else [WORDS]),
+    ]
+    said = f"`model` {text}: records {records} are no {kind}; if they are {', or '.join(ways)}"
+    assert refused(resolve, text, shape, tables) == said
 
 
 MANY = ",".join("1" * 101)

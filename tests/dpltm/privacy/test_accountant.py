@@ -373,6 +373,21 @@ def test_mechanisms_that_there_are_not(good, bad):
 
 
 @pytest.mark.parametrize(
+    ("good", "field", "value", "wanted"),
+    [
+        (GaussianRelease(1.0), "noise_multiplier", 0.0, "a number above 0 and finite"),
+        (training(3, 1.0), "noise_multiplier", math.inf, "a number from 0 and finite"),
+        (Guarantee(0.5), "delta", 1.0, "a number from 0 and below 1"),
+        (DiscreteGaussianRelease(3.0), "deviation", 2e5, "a number above 0 to 1e+05"),
+        (RandomizedResponse(0.5, 3), "categories", 1, "a whole number from 2 to 1e+09"),
+    ],
+    ids=lambda given: str(given)[:20],
+)
+def test_ranges_are_told_as_people_say_them(good, field, value, wanted):
+    assert refused(replace, good, **{field: value}) == f"Expected {field}={value!r} to be {wanted}"
+
+
+@pytest.mark.parametrize(
     ("mechanisms", "arguments", "message"),
     [
         *(([], (delta,), f"`delta`: {delta:g} is not between 0 and 1") for delta in (0, 1, -0.1, math.nan, math.inf)),

@@ -35,6 +35,7 @@ from dpltm.training import descent as module
 from dpltm.training.descent import SCHEDULES, ExactSum, NoisyGradients, train
 from dpltm.training.optimizers import OPTIMIZERS
 from dpltm.training.plan import NoisySteps
+from dpltm.verbs.train import _with_bands
 from gradient_cases import flat, noisy, some_mask, steps_of, toy_data
 from interruptions import run_until
 from refusals import refused
@@ -538,6 +539,11 @@ def test_the_entry_says_what_was_done():
     assert made == BandedSgd(0.5, 12, 1.0, norm(strategy), strategy=strategy)
     assert run.privacy.certified.epsilon == epsilon([NoisySgd(0.5, 3, 1.0)], 1e-4)
     assert "`noise` banded: correlated over 4 steps, of which a record may enter one" in run.privacy.notes
+
+
+def test_bands_keep_the_relation_of_the_training_that_gets_them():
+    plain = NoisySgd(0.1, 12, 1.0, adjacency="replace-one")
+    assert "adjacency='replace-one' to be add-remove" in refused(_with_bands, plain, 4)
 
 
 def test_the_best_number_of_bands_is_taken_for_a_budget():

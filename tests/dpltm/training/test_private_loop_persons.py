@@ -155,7 +155,7 @@ def test_entry_report_and_run_know_the_unit(tmp_path) -> None:
         ({"unit": "record"}, "records: 'record': a record is no person"),
         ({"unit": 3}, "`unit`: of type int, not a noun, such as patient"),
         ({"per_unit": 0}, "`per_unit`: 0 is not a whole number from 1 to 4,096"),
-        ({"microbatch": 2}, "`microbatch`: does not go with `units`"),
+        ({"microbatch": 2}, "`microbatch`: does not go with `units`; leave one"),
         ({"batch_size": 13}, "`batch_size`: 13 is not between 0 and the 12 persons"),
         (
             {"ledger": Ledger()},

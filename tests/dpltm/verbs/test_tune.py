@@ -196,7 +196,7 @@ def test_threads_of_joblib_find_the_same(monkeypatch):
             {"lr": ",".join(["1"] * 101), "clip_norm": ",".join(["1"] * 100)},
             "`lr`, `clip_norm`, `epochs`, `batch_size`: more than 10,000 combinations; name fewer",
         ),
-        ({"rounds": "1"}, "`rounds`: '1' is not a list of rounds of a ticket set, such as 0,3,6"),
+        ({"rounds": "1"}, "`rounds`: '1': give rounds of SET, such as 0,3,6; without SET leave it out"),
     ],
 )
 def test_options(options, message):
@@ -209,7 +209,7 @@ def test_more_steps_than_a_training_takes(monkeypatch):
 
 
 def test_rounds_that_are_none_and_too_few_records_to_hold_some_out():
-    said = "`rounds`: '1,x' is not a list of rounds of a ticket set, such as 0,3,6"
+    said = "`rounds`: '1,x': give rounds of SET, such as 0,3,6; without SET leave it out"
     assert refused(search, "tickets", records(3), rounds="1,x") == said
     with pytest.raises(ArtifactError, match=r"^tickets@7: no such round; it has rounds 0 to 2$"):
         search("tickets", records(3), rounds="1,7")

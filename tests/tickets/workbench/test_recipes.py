@@ -70,7 +70,7 @@ def ready(text: str, **options: Any) -> dict[str, TrainingPlan]:
         (ARM + 'vary = { "latent.scheme.epsilon" = [1] }\ntrain = { lr = 1.0 }', "not of both"),
         (ARM + 'vary = { "train.lr" = [1, 2], "train.clip-norm" = [1] }', "of one length"),
         (DENSE + DENSE, "named twice"),
-        (DENSE + '[tickets.b]\nfrom = "c"\n[tickets.c]\nfrom = "b"\n', "[tickets.b] tickets: 'c' is not"),
+        (DENSE + '[tickets.b]\nfrom = "c"\n[tickets.c]\nfrom = "b"\n', "[tickets.b] from: 'c' is not"),
         # tables, by pydantic
         (DENSE + "[figures]\n", "figures: Extra inputs are not permitted; docs/recipes.md has the form"),
         (ARM + 'naem = "b"\n', "[[arm]] 'x' naem: Extra"),
