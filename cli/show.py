@@ -17,7 +17,10 @@ WORDS = {
     "saturated": "values outside the bounds", "compared": "records compared with dpltm",
     "difference": "largest difference of chances",
 }  # fmt: skip
-SHARES = ("accuracy", "balanced accuracy", "density", "confidence", "training", "randomised", "probability")
+SHARES = (
+    "accuracy", "balanced accuracy", "density", "confidence", "training", "randomised", "probability", "supermask",
+    "shuffled mask",
+)  # fmt: skip
 EPSILONS = ("epsilon", "eps1", "label epsilon", "spent", "certified", "nominal", "pld", "rdp", "ma", "clt", "mu")
 BOUNDS = ("lower bound", "bounds, ")
 

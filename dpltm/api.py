@@ -348,7 +348,7 @@ def transfer(
     source = set_of(tickets)
     of_kind = isinstance(source.body.spec, ModelSpec)
     with naming(**({"model": "tickets"} if of_kind and model is None else {})):
-        return transfer_verb.transfer(source, dataset, settings, round=number, model=model).tickets
+        return transfer_verb.transfer(source, dataset, settings, round=number, model=model)[0]
 
 
 def evaluate(

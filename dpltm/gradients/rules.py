@@ -61,8 +61,10 @@ def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> G
     parameters = {name: value for name, value in bare.named_parameters() if value.requires_grad}
     dtype = next(iter(parameters.values())).dtype
     in_precision = partial(_in_precision, dtype=dtype)  # what is complex stays so
-    arguments, arrived = tree_map_only(Tensor, in_precision, ((call.inputs, call.keywords), call.arrived))
+    arguments, arrived = (call.inputs, call.keywords), call.arrived
     kind = type(call.module.model if isinstance(call.module, WholeModel) else call.module).__name__
+    if not isinstance(call.module, WholeModel):  # whose inputs are the records and labels themselves
+        arguments, arrived = tree_map_only(Tensor, in_precision, (arguments, arrived))
     if any(value.ndim == 0 or len(value) != records for value in tensors_in((arguments, arrived))):
         raise InputError(f"model: a {kind} saw or gave a tensor without one row a record in dimension 0; give it one")
 

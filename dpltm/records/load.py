@@ -331,7 +331,7 @@ def _split(x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name
     if schema is not None:
         if not is_frame(x):
             raise DataError(f"`schema`: goes with a data frame, and {x_name} is none; drop it")
-        labels = None if y is None else list(as_array(y, "y"))
+        labels = None if y is None else as_array(y, "y")
         if labels is not None and len(labels) != len(x):
             raise DataError(f"{name}: {x_name} has {len(x)} records and {len(labels)} labels; give one label a record")
         return read_by_schema(Table(x, schema, name), labels=labels)

@@ -181,12 +181,20 @@ def is_frame(values: object) -> bool:
     return hasattr(values, "columns") and hasattr(values, "shape") and not isinstance(values, np.ndarray)
 
 
-def _as_arrow(column: Any) -> Any:
+def _as_arrow(column: Any, meaning: Column | None) -> Any:
     plain = np.asarray(column)
     if plain.dtype.kind in "biuf":
         return pa.array(plain, from_pandas=True)
-    # numbers of pandas' own types, which have holes
-    return pa.array(column) if getattr(column.dtype, "kind", "") in {*"biuf"} else as_texts(column.to_list())
+    if getattr(column.dtype, "kind", "") in {*"biuf"}:  # numbers of pandas' own types, which have holes
+        return pa.array(column)
+    cells = column.to_list() if hasattr(column, "to_list") else list(column)
+    if meaning is not None and meaning.decimal != "." and (meaning.kind == "number" or meaning.is_target):
+        fraction = next((cell for cell in cells if isinstance(cell, (float, np.floating)) and cell % 1 > 0), None)
+        if fraction is not None:  # as a text it would be none, and a hole
+            raise DataError(
+                f"{meaning.name}: is of objects, among them {fraction}; `decimal` is of texts: take type float"
+            )
+    return as_texts(cells)
 
 
 @dataclass(frozen=True)
@@ -231,8 +239,11 @@ class Table:
         """
         if is_frame(self.source):
             keys = dict(zip(self.names, self.source.columns, strict=True))
+            meant = {column.name: column for column in self.schema.columns}
             for start in range(0, len(self.source), BLOCK):
-                yield {name: _as_arrow(self.source[keys[name]][start : start + BLOCK]) for name in read}
+                yield {
+                    name: _as_arrow(self.source[keys[name]][start : start + BLOCK], meant.get(name)) for name in read
+                }
         elif not self.is_csv:
             with record_batches(self.source) as (_, batches):
                 for batch in batches:
@@ -434,7 +445,8 @@ def row_numbers(header: Sequence[str]) -> list[str]:
     """Return the columns that are row numbers by their names, as pandas writes them; no cell is looked at."""
     return [
         name for at, name in enumerate(header)
-        if re.fullmatch(r"Unnamed: 0(\.\d+)?|__index_level_\d+__", name) or (at == 0 and not name.strip())
+        if re.fullmatch(r"Unnamed: 0(\.\d+)?|__index_level_\d+__", name)
+        or (at == 0 and not name.strip() and header.count(name) == 1)
     ]  # fmt: skip
 
 
@@ -461,7 +473,7 @@ How often is not counted: of private records that would be one more thing to kno
 
 FIX = (
     "correct those cells, or say in the schema what they are: numbers are 1234.5, but for its decimal, and dates 2024-12-31;"
-    " missing = true takes holes, other = true what is none of its values, and holes too of numbers and dates"
+    " add values and classes; missing = true takes holes, other = true other values, and holes too of numbers and dates"
 )
 """What to do about all of them."""
 
@@ -545,7 +557,7 @@ def read_by_schema(
     units: str | None = None,
     labelled: bool = True,
     coder: Coder | None = None,
-    labels: Sequence[Any] | None = None,
+    labels: np.ndarray | None = None,
     spare: Sequence[str] = (),
 ) -> RawSplit:
     """Return the records of a table, encoded (see :func:`encoded`): features ``(n, schema.features)`` float32, and classes.
@@ -587,7 +599,7 @@ def read_by_schema(
 
     x, y, cells, targets = table.joined(read, arrays)
     if labels is not None:
-        label_cells = Cells.of(as_texts(list(labels)))
+        label_cells = Cells.of(_as_arrow(labels, schema.label))
         y, targets = classes_of(schema.label, label_cells, faults, 0), label_cells.numbers
     if faults:
         raise DataError(f"{table}: does not fit its schema: {'; '.join([*faults.values()][:MOST_FAULTS])}; {FIX}")

@@ -156,6 +156,7 @@ def test_is_silent_where_nobody_looks(capsys, how: dict[str, bool]) -> None:
         ("dry run", True, "yes"),
         ("violates", [], "none"),
         ("outside, age", 0.0761, "7.61 %"),
+        ("shuffled mask", 0.0731, "7.31 %"),
         ("dataset", "digits", "digits"),
     ],
 )

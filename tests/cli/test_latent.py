@@ -118,3 +118,8 @@ def test_digits_are_told_apart(cli, entries):
     hidden = np.maximum(x @ weights["fc1.weight"].T + weights["fc1.bias"], 0)
     outputs = hidden @ weights["fc2.weight"].T + weights["fc2.bias"]
     assert np.mean(outputs.argmax(1) == public["y_test"]) == pytest.approx(body["accuracy"], abs=0.011)
+
+
+def test_records_that_sent_messages_are_not_public_by_the_option_of_the_command(refused):
+    said = refused("latent scheme --public b.npz --bounds 0,16 --features unit --epsilon 4 --out new")
+    assert said.startswith("--public: b is protected by a release on record")

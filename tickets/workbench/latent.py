@@ -157,8 +157,8 @@ def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     files.check_free(out)
     with naming(dataset="public"):
         public = open_dataset(DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds))
-    ledger = ledger_of(request.public, request, public.unit)
-    scheme = make_scheme(public, request, ledger, progress)
+        ledger = ledger_of(request.public, request, public.unit)
+        scheme = make_scheme(public, request, ledger, progress)
     save_scheme(out, scheme)
     progress.say(f"wrote {out}")
     return {"scheme": request.out, **_facts(scheme), "notes": [*bounds_notes(public), *scheme.notes]}

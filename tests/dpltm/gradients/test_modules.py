@@ -233,6 +233,24 @@ def test_what_is_averaged_over_all_rows_is_not_given_a_row_for_each_record():
 
 
 @once
+def test_a_whole_model_sees_records_and_labels_as_they_are():
+    """In float64, where a pass of the batch would have them so; float32 would leave nothing of this difference."""
+
+    class Bare(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.linear(x, self[0].weight, self[0].bias)
+
+    model = Bare(nn.Linear(1, 1))
+    nn.init.zeros_(model[0].weight)
+    nn.init.ones_(model[0].bias)
+    x, y = torch.ones(3, 1), torch.full((3, 1), 1 + 2.0**-40, dtype=torch.float64)
+    gradients = RecordGradients(model, Mask.dense(model), lambda output, y: (output - y).square().sum(1))
+    values = gradients.filtered_sum(x, y, make_filter("normalize")).values
+    assert gradients._plan.by_torch_func
+    assert float(values.norm()) == pytest.approx(3.0, rel=1e-4)
+
+
+@once
 @pytest.mark.parametrize("size", [1e-28, 1e-22, 1.0, 1e17])
 @pytest.mark.parametrize(
     "table", [lambda: nn.Embedding(4, 3), lambda: nn.Sequential(nn.Embedding(4, 3), nn.Linear(3, 3))]

@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dpltm.errors import DataError
 from dpltm.privacy.entry import NO_LINEAGE
 from dpltm.records import Dataset, encode, load, scale
 from dpltm.records.encode import as_days
+from dpltm.records.load import from_arrays
 from dpltm.records.schema import parse_schema, schema_text
 from dpltm.records.subgroups import check_column, subgroups_of
 from dpltm.records.tables import draft, read_off
@@ -115,8 +117,8 @@ def test_all_faults_are_said_at_once(table):
         "does not fit its schema: age: 'forty' is no number (record 1 from 0); seen: '2020-13-01' is no date (YYYY-MM-DD)"
         " (record 1 from 0); street: '' is empty (record 1 from 0); ill: 'maybe' is none of its classes (record 1 from 0);"
         " correct those cells, or say in the schema what they are: numbers are 1234.5, but for its decimal, and dates"
-        " 2024-12-31; missing = true takes holes, other = true what is none of its values, and holes too of numbers and"
-        " dates"
+        " 2024-12-31; add values and classes; missing = true takes holes, other = true other values, and holes too of"
+        " numbers and dates"
     )
     short = refused(table, [*ROWS, "20,1,north"])
     assert short.partition("d.csv: ")[2] == "record 4 (from 0) has 3 cells for 7 columns; mend it"
@@ -286,6 +288,27 @@ def test_marks_are_of_texts_and_numbers_are_numbers(tmp_path):
     )
     np.testing.assert_array_equal(text, typed)
     np.testing.assert_allclose(typed[:, 0] * 2000, frame["Größe"], rtol=1e-6)
+
+
+def test_fractions_of_a_frame_are_no_texts_with_another_mark():
+    """Labels beside a frame are numbers; among objects, where a word may stand beside them, they would be holes."""
+    above = ABROAD.split("column.krank")[0].replace("100] }", "100], missing = true, other = true }")
+    schema = parse_schema(above + 'column.kosten = { kind = "label", bounds = [0, 10] }', "it")
+    frame, costs = pandas.DataFrame({"Größe": [1.5, 2.5, 7.5], "Anteil": [12.5, 0.25, 100]}), [0.5, 1.25, 10.0]
+    whole = from_arrays(frame.assign(kosten=costs), None, schema=schema).train
+    assert arrays_of(from_arrays(frame, costs, schema=schema).train).y.tolist() == arrays_of(whole).y.tolist()
+    with pytest.raises(
+        DataError, match=r"Anteil: is of objects, among them 12\.5; `decimal` is of texts: take type float"
+    ):
+        from_arrays(frame.astype({"Anteil": object}), costs, schema=schema)
+
+
+def test_one_column_without_a_name_is_row_numbers_and_two_are_not(tmp_path):
+    (tmp_path / "f.csv").write_text(",a,,y\n0,1,5,no\n1,2,6,yes\n")
+    schema = parse_schema(
+        'column.a = { kind = "number", bounds = [0, 9] }\ncolumn.y = { kind = "label", classes = ["no", "yes"] }', "it"
+    )
+    assert "has, beside its schema, the columns ''" in refused(load, str(tmp_path / "f.csv"), schema=schema)
 
 
 PAGE = "\n".join(ROWS) + "\n"
