@@ -18,19 +18,9 @@ import numpy as np
 from dpltm.errors import DataError, did_you_mean, first_line, shown_value, whole_number
 from dpltm.gone import instead
 from dpltm.privacy.entry import HASHES
+from dpltm.records import files
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
 from dpltm.records.dataset import Dataset, RawSplit
-from dpltm.records.files import (
-    KINDS,
-    SUFFIXES,
-    TABLES,
-    Layout,
-    read_arrays,
-    read_new_arrays,
-    reading,
-    stem_of,
-    suffix_of,
-)
 from dpltm.records.input_parts import Parts, Words, check_words, differences, facts_of, side_by_side
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import (
@@ -105,14 +95,14 @@ def load(
     if (reason := instead(f"--dataset {Path(dataset).suffix.lower()}")) is not None:
         raise DataError(f"`dataset` {dataset}{reason}")
     sizes = {"words": words, "length": length}
-    layout = Layout(**{name: whole_number(name, size) for name, size in sizes.items() if size is not None})
+    layout = files.Layout(**{name: whole_number(name, size) for name, size in sizes.items() if size is not None})
     read = functools.partial(_read, label=label, layout=layout, units=units, schema=table_schema)
     description, name, train, tested = _splits(dataset, read, label, units, table_schema)
     hold_out = parse_fraction(test)
     if test is not None and hold_out is None:
         if tested is not None:
             raise DataError(f"`test` {test}: {dataset} has a test split of its own; drop `test`")
-        if suffix_of(Path(test)) != (kind := suffix_of(Path(train.source))):
+        if files.suffix_of(Path(test)) != (kind := files.suffix_of(Path(train.source))):
             raise DataError(f"`test` {test}: is no {kind} file, as {train.source} is, and no fraction such as 0.2")
         of_file, own = read(Path(test), "`test`")
         tested = own or of_file
@@ -142,11 +132,11 @@ def _check_positions(train: RawSplit, test: RawSplit | None, words: int | None, 
 
 
 def _read(
-    path: Path, option: str, label: str | None, layout: Layout, units: str | None, schema: Schema | None
+    path: Path, option: str, label: str | None, layout: files.Layout, units: str | None, schema: Schema | None
 ) -> Splits:
-    with reading(path, option) as kind:
-        if kind not in TABLES:
-            return read_arrays(path, label, layout, units)
+    with files.reading(path, option) as kind:
+        if kind not in files.TABLES:
+            return files.read_arrays(path, label, layout, units)
         if schema is not None:
             return read_by_schema(Table(path, schema), units), None
         return read_table(Table(path), label, units=units), None
@@ -157,10 +147,10 @@ def _splits(
 ) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
     """Return the description of a dataset if it is known, its name, training split and its own test split if any."""
     path = Path(dataset)
-    if suffix_of(path) not in TABLES:
-        check_none(f"is for tables ({', '.join(TABLES)}), and {dataset} is none", schema=schema)
-    if {os.sep, os.altsep or os.sep} & set(dataset) or suffix_of(path) in SUFFIXES:
-        return None, stem_of(path), *read(path, "`dataset`")
+    if files.suffix_of(path) not in files.TABLES:
+        check_none(f"is for tables ({', '.join(files.TABLES)}), and {dataset} is none", schema=schema)
+    if {os.sep, os.altsep or os.sep} & set(dataset) or files.suffix_of(path) in files.SUFFIXES:
+        return None, files.stem_of(path), *read(path, "`dataset`")
     check_none(f"{dataset} is a name, not a table", label=label)
     home, known = data_home(), catalogue()
     description = known.get(dataset)
@@ -168,7 +158,7 @@ def _splits(
         return description, dataset, *read(home / f"{dataset}.npz", "`dataset`")
     if description is None:
         unknown = f": no such dataset{did_you_mean(dataset.lower(), known) or ';'} known: {', '.join(known)}"
-        own = f"; or put {dataset}.npz into {home}, or give a path that ends in {KINDS}"
+        own = f"; or put {dataset}.npz into {home}, or give a path that ends in {files.KINDS}"
         raise DataError(f"`dataset` {dataset}{instead(f'dataset {dataset}') or unknown + own}")
     if dataset != "digits" and not description.openml:
         put = f"no {dataset}.npz ({description.summary}) in {home}; put it there, or export DPLTM_DATA=FOLDER"
@@ -178,7 +168,7 @@ def _splits(
 
 
 def load_records(
-    path: str, label: str | None = None, layout: Layout | None = None, spare: Sequence[str] = (),
+    path: str, label: str | None = None, layout: files.Layout | None = None, spare: Sequence[str] = (),
     schema: str | Path | Schema | None = None, columns: Sequence[str] | None = None,
 ) -> np.ndarray:  # fmt: skip
     """Return records without labels, ``(n, ...)`` as stored, known to be real and finite.
@@ -188,9 +178,9 @@ def load_records(
     """
     file = Path(path)
     table_schema = as_schema(schema)
-    with reading(file, "`input`") as kind:
-        if kind not in TABLES:
-            raw = read_new_arrays(file, label, layout)
+    with files.reading(file, "`input`") as kind:
+        if kind not in files.TABLES:
+            raw = files.read_new_arrays(file, label, layout)
         elif table_schema is not None:
             return read_by_schema(Table(file, table_schema), labelled=False, spare=spare).x
         else:

@@ -43,21 +43,7 @@ from dpltm.tickets.ledger_file import BESIDE, open_ledger
 from dpltm.tickets.run import read_config
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.ticket_set import load_winner
-from dpltm.tickets.workbench import latent, stages
-from dpltm.tickets.workbench.recipes import (
-    COMMANDS,
-    SEARCHED,
-    Arm,
-    Figure,
-    Recipe,
-    Section,
-    Task,
-    Trial,
-    check_ready,
-    levels,
-    override,
-    read_recipe,
-)
+from dpltm.tickets.workbench import latent, recipes, stages
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.release import TrainingPlan
 from dpltm.verbs import train
@@ -145,7 +131,7 @@ class TaskRunner:
     population: str | None = None
     progress: Progress = SILENT
 
-    def attempt(self, task: Task) -> tuple[Task, str | None]:
+    def attempt(self, task: recipes.Task) -> tuple[recipes.Task, str | None]:
         """Make something unless it is there; return it, and why it cannot be made, or None."""
         why = None
         with _ONE_AT_A_TIME:
@@ -166,10 +152,10 @@ class TaskRunner:
                 why = f"internal error: {type(error).__name__}; set DPLTM_DEBUG=1 and run it again"
         return task, why
 
-    def _path(self, task: Task) -> Path:
+    def _path(self, task: recipes.Task) -> Path:
         return self.root / task.place
 
-    def make(self, task: Task) -> None:
+    def make(self, task: recipes.Task) -> None:
         """Make a set, a search or a trial; an interrupted attempt goes on with what it has."""
         out, options = self._path(task), task.options
         out.parent.mkdir(exist_ok=True)
@@ -186,10 +172,10 @@ class TaskRunner:
         else:
             self._call(task.command, {**paths, "out": str(out)}, options)
 
-    def _start(self, task: Task, paths: Mapping[str, str]) -> tuple[dict[str, Any], Section]:
+    def _start(self, task: recipes.Task, paths: Mapping[str, str]) -> tuple[dict[str, Any], recipes.Section]:
         """Return what a training starts from, and its options with those that were searched."""
         settings = files.read_section(Path(paths["settings"]), "train") if "settings" in paths else {}
-        options = override(task.options, {key: settings[key] for key in SEARCHED if key in settings})
+        options = recipes.override(task.options, {key: settings[key] for key in recipes.SEARCHED if key in settings})
         if "ticket" not in paths:
             return {"dense": True}, options
         source, number = paths["ticket"], task.round
@@ -201,14 +187,14 @@ class TaskRunner:
             number = split_round(settings["ticket"])[1]
         return {"ticket": f"{source}@{number}"}, options
 
-    def tidy(self, task: Task) -> None:
+    def tidy(self, task: recipes.Task) -> None:
         """Remove what a finished task has left, also where a process died before it could."""
         remove_ended(self._path(task))
         for stage in task.own.values():
             remove(self._path(stage))
 
-    def _call(self, name: str, decided: Mapping[str, Any], section: Section) -> None:
-        request_class, _ = COMMANDS[name]
+    def _call(self, name: str, decided: Mapping[str, Any], section: recipes.Section) -> None:
+        request_class, _ = recipes.COMMANDS[name]
         if "ledger" in request_class.__dataclass_fields__ and not (name == "select" and reads_no_records(section)):
             decided = {**decided, "ledger": self.ledger, "population": self.population}
         self.stages[name](resolve(request_class, decided, section), self.progress)
@@ -223,7 +209,7 @@ class Member:
     part: Part | None
 
 
-def members(recipe: Recipe, root: Path) -> dict[str, Member]:
+def members(recipe: recipes.Recipe, root: Path) -> dict[str, Member]:
     """Return the finished trials, by their places; ArtifactError for one that is damaged."""
     return {
         trial.task.place: _member(trial, root / trial.task.place)
@@ -231,7 +217,7 @@ def members(recipe: Recipe, root: Path) -> dict[str, Member]:
     }  # fmt: skip
 
 
-def _member(trial: Trial, path: Path) -> Member:
+def _member(trial: recipes.Trial, path: Path) -> Member:
     try:
         answer: Any = files.parse_json(path / "result.json", files.read_bytes(path / "result.json", files.MAX_JSON))
         lineage, part = files.read_lineage(path, answer["weights"]), None
@@ -293,7 +279,7 @@ def dask_workers(address: str) -> Iterator[None]:
         yield
 
 
-def sweep(recipe: Recipe, runner: TaskRunner, progress: Progress = SILENT) -> dict[str, str]:
+def sweep(recipe: recipes.Recipe, runner: TaskRunner, progress: Progress = SILENT) -> dict[str, str]:
     """Make every trial that is not finished; return why those that cannot be made fail, by place. The others go on."""
     failures = dict[str, str]()
     for path in (runner.root / "attempts").iterdir():
@@ -302,14 +288,14 @@ def sweep(recipe: Recipe, runner: TaskRunner, progress: Progress = SILENT) -> di
     with progress.progress(recipe.head.title, len(places)) as step, warnings.catch_warnings():
         # joblib warns of processes that it replaces, and of work that an interrupt takes from it
         warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
-        unfinished = list[Task]()
+        unfinished = list[recipes.Task]()
         for trial in recipe.trials:
             if (runner.root / trial.task.place).exists():
                 runner.tidy(trial.task)
             else:
                 unfinished.append(trial.task)
         done = len(places) - len(unfinished)
-        for level in levels(unfinished):
+        for level in recipes.levels(unfinished):
             lacking = {
                 task.place: need.place for task in level for need in task.needs.values() if need.place in failures
             }
@@ -324,13 +310,13 @@ def sweep(recipe: Recipe, runner: TaskRunner, progress: Progress = SILENT) -> di
     return failures
 
 
-def run_recipe(document: Section, path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
+def run_recipe(document: recipes.Section, path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
     """Run a recipe, or price it with ``dry_run``; return the answer. All is checked first."""
-    recipe = read_recipe(document, path, seeds=options.seeds, quick=options.quick)
+    recipe = recipes.read_recipe(document, path, seeds=options.seeds, quick=options.quick)
     root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
     place = options.ledger or str(root / BESIDE)
     ledger = open_ledger(place, population=options.population)
-    plans = check_ready(recipe, open_dataset, ledger)
+    plans = recipes.check_ready(recipe, open_dataset, ledger)
     if options.dry_run:
         return as_flags({"dry_run": True, "out": str(root), "ledger": place, **_priced(recipe, plans)})
     jobs = min(options.jobs or cpu_count(), len(recipe.trials))
@@ -351,7 +337,7 @@ def run_recipe(document: Section, path: Path, options: RunRequest, progress: Pro
         return {"ledger": place, **finish(recipe, root, ledger, failures)}
 
 
-def _priced(recipe: Recipe, plans: Mapping[str, TrainingPlan]) -> dict[str, Any]:
+def _priced(recipe: recipes.Recipe, plans: Mapping[str, TrainingPlan]) -> dict[str, Any]:
     """Return every arm, with the price of a trial unless that waits for its tickets or settings."""
     arms = []
     for arm in recipe.arms:
@@ -375,7 +361,7 @@ def _priced(recipe: Recipe, plans: Mapping[str, TrainingPlan]) -> dict[str, Any]
 # --- what it came to --------------------------------------------------------------------------------------------------
 
 
-def total(recipe: Recipe, finished: Mapping[str, Member], ledger: Ledger) -> dict[str, Any]:
+def total(recipe: recipes.Recipe, finished: Mapping[str, Member], ledger: Ledger) -> dict[str, Any]:
     """Return the statement on everything in the ledger, and behind finished trials, at the recipe's delta and adjacency.
 
     So attempts that failed, trials of an earlier version of the recipe and those of more seeds count as well.
@@ -389,7 +375,7 @@ def total(recipe: Recipe, finished: Mapping[str, Member], ledger: Ledger) -> dic
 
 
 def table(
-    recipe: Recipe, finished: Mapping[str, Member], failures: Mapping[str, str], privacy: Mapping[str, Any]
+    recipe: recipes.Recipe, finished: Mapping[str, Member], failures: Mapping[str, str], privacy: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the answer of a sweep, but for where it lies."""
     rows = [_row(recipe, arm, finished, failures) for arm in recipe.arms]
@@ -426,7 +412,9 @@ def table(
     }  # fmt: skip
 
 
-def _row(recipe: Recipe, arm: Arm, finished: Mapping[str, Member], failures: Mapping[str, str]) -> dict[str, Any]:
+def _row(
+    recipe: recipes.Recipe, arm: recipes.Arm, finished: Mapping[str, Member], failures: Mapping[str, str]
+) -> dict[str, Any]:
     trials = {trial.task.place: str(trial.seed) for trial in recipe.trials if trial.arm is arm}
     trained = {seed: finished[place].answer for place, seed in trials.items() if place in finished}
     values = {seed: body["accuracy"] for seed, body in trained.items() if body.get("accuracy") is not None}
@@ -455,7 +443,7 @@ def _row(recipe: Recipe, arm: Arm, finished: Mapping[str, Member], failures: Map
     }
 
 
-def finish(recipe: Recipe, root: Path, ledger: Ledger, failures: Mapping[str, str]) -> dict[str, Any]:
+def finish(recipe: recipes.Recipe, root: Path, ledger: Ledger, failures: Mapping[str, str]) -> dict[str, Any]:
     """Return the table, written as ``results.json``, ``results.md`` and, where the recipe asks for one, ``figure.png``.
 
     The files hold no folders, and nothing that trials said when they failed.
@@ -476,7 +464,7 @@ def finish(recipe: Recipe, root: Path, ledger: Ledger, failures: Mapping[str, st
     return {**place, **body}
 
 
-def _charts(recipe: Recipe, rows: Sequence[Mapping[str, Any]], root: Path) -> list[Chart]:
+def _charts(recipe: recipes.Recipe, rows: Sequence[Mapping[str, Any]], root: Path) -> list[Chart]:
     measured = [(arm, row) for arm, row in zip(recipe.arms, rows, strict=True) if row["mean"] is not None]
     if recipe.figure is None:
         return []
@@ -492,7 +480,7 @@ def _charts(recipe: Recipe, rows: Sequence[Mapping[str, Any]], root: Path) -> li
     return [replace(chart, title=f"{dataset}: {chart.title}") if apart else chart for dataset, chart in charts]
 
 
-def _over_values(chart: Figure, measured: Sequence[tuple[Arm, Mapping[str, Any]]]) -> list[Chart]:
+def _over_values(chart: recipes.Figure, measured: Sequence[tuple[recipes.Arm, Mapping[str, Any]]]) -> list[Chart]:
     groups: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
     for arm, row in measured:
         if isinstance(arm.varied, (int, float)):
