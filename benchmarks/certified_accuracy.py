@@ -44,11 +44,12 @@ from dpltm.local.scheme import channel_statistics
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
+from dpltm.options.generate import GenerateOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Planned
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
-from dpltm.pruning.generation import GenerationConfig, generate
+from dpltm.pruning.generation import generate
 from dpltm.randomness.noise import FastSource
 from dpltm.records import Dataset, Public, load, scale
 from dpltm.records.batches import Records
@@ -249,7 +250,7 @@ def mask_of(
             some = torch.linspace(0, len(x) - 1, PUBLIC_RECORDS).long()
             x, y = x[some], y[some]
         ticket = kind == "ticket"
-        config = GenerationConfig(
+        config = GenerateOptions(
             rounds=1 if not ticket else 10 if density < 0.1 else 5,
             prune=(1 - density,) if not ticket else None,
             iterations=1500,
@@ -257,8 +258,8 @@ def mask_of(
             lr=0.1,
             seed=seed,
             criterion="inputs" if kind == "inputs" else "magnitude",
-        )
-        made = generate(spec, x, y, config)
+        ).for_records(len(x))
+        made = generate(spec, (x, y), config)
         return made.tickets[-1].mask, made.theta0
     kept = order.flatten().topk(live).indices
     ones[weight] = torch.zeros(ones[weight].numel(), dtype=torch.bool).index_fill(0, kept, True).view_as(ones[weight])

@@ -36,9 +36,10 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import weights_of
+from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.pruning.generation import GenerationConfig, Tickets, generate, prune_once
+from dpltm.pruning.generation import Tickets, generate, prune_once
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import load
 from dpltm.records.batches import Records
@@ -59,8 +60,9 @@ def records() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 @cache
 def tickets_of(seed: int) -> Tickets:
     public = load("kmnist-7k")
-    config, spec = GenerationConfig(rounds=ROUNDS, iterations=400, seed=seed), ModelSpec(NETWORK, 784, 10)
-    trained = generate(spec, *tensors(public.train, public), replace(config, rounds=1)).tickets[0].predictor
+    spec = ModelSpec(NETWORK, 784, 10)
+    config = GenerateOptions(rounds=ROUNDS, iterations=400, seed=seed).for_records(public.records)
+    trained = generate(spec, tensors(public.train, public), replace(config, rounds=1)).tickets[0].predictor
     assert trained is not None
     return prune_once(spec, weights_of(build(spec, seed)), trained, config)
 

@@ -26,10 +26,11 @@ from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
+from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.account import Planned
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import Mechanism, NoisySgd
-from dpltm.pruning.generation import GenerationConfig, Tickets, prune_once, weights_of, without_data
+from dpltm.pruning.generation import Tickets, prune_once, weights_of, without_data
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import load
 from dpltm.records.batches import Records
@@ -65,7 +66,7 @@ def descend(model: torch.nn.Module, mask: Mask, x: Any, y: Any, sgd: NoisySgd, l
 
 def found(method: str, x: torch.Tensor, y: torch.Tensor, seed: int) -> tuple[Tickets | None, tuple[Mechanism, ...]]:
     """The tickets, and what they cost."""
-    config = GenerationConfig(rounds=ROUND, iterations=400, batch_size=200, seed=seed)
+    config = GenerateOptions(rounds=ROUND, iterations=400, batch_size=200, seed=seed).for_records(len(x))
     if method == "dense":
         return None, ()
     if method == "public":

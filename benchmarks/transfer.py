@@ -29,9 +29,10 @@ from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
+from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.pruning.generation import GenerationConfig, Tickets, generate
+from dpltm.pruning.generation import Tickets, generate
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import Dataset, Public, load, scale
 from dpltm.records.batches import Records
@@ -60,8 +61,8 @@ def tensors(split: Any, dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
 def source_tickets(text: str, seed: int) -> Tickets:
     public = load(SOURCE)
     spec = ModelSpec(text, public.features, public.classes)
-    config = GenerationConfig(rounds=ROUNDS, iterations=1500, seed=seed)
-    return generate(spec, *tensors(public.train, public), config)
+    config = GenerateOptions(rounds=ROUNDS, iterations=1500, seed=seed).for_records(public.records)
+    return generate(spec, tensors(public.train, public), config)
 
 
 @cache

@@ -38,11 +38,12 @@ from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
+from dpltm.options.generate import GenerateOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Planned
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
-from dpltm.pruning.generation import GenerationConfig, generate
+from dpltm.pruning.generation import generate
 from dpltm.randomness.noise import FastSource
 from dpltm.records import Public, load
 from dpltm.records.batches import Records
@@ -148,7 +149,8 @@ def mask_of(kind: str, spec: ModelSpec, model: nn.Module, cell: Cell, seed: int)
     elif kind in ("inputs", "magnitude"):
         x, y = (part[:PUBLIC_RECORDS] for part in inputs(cell.public or "", cell.features)[:2])
         settings = {"iterations": 1500, "batch_size": 400, "lr": 0.1, "seed": seed, "criterion": kind}
-        return generate(spec, x, y, GenerationConfig(rounds=1, prune=(1 - DENSITY,), **settings)).tickets[-1].mask
+        options = GenerateOptions(rounds=1, prune=(1 - DENSITY,), **settings).for_records(len(x))
+        return generate(spec, (x, y), options).tickets[-1].mask
     return Mask({name: value.contiguous() for name, value in live.items()})
 
 

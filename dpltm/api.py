@@ -73,8 +73,9 @@ network of the user's own with a ``loss`` also numbers of any shape, ``(n, ...)`
 T = TypeVar("T", bound=Options)
 
 _NOUNS: dict[type, str] = {
-    Run: "a run", TicketSet: "a ticket set", Winner: "a winner", OwnModel: "a network of your own",
-    str: "the name of a network", Ledger: "a dpltm.Ledger", NoneType: "None",
+    Run: "a run, as dpltm.train or dpltm.tickets.load gives it", TicketSet: "a ticket set (of a winner: its .tickets)",
+    Winner: "a winner of dpltm.select", OwnModel: "a network of your own (a module, its class or a factory)",
+    str: "the name of a network", Ledger: "a dpltm.Ledger (of a file: dpltm.tickets.open_ledger)", NoneType: "None",
 }  # fmt: skip
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -90,9 +91,7 @@ def called(progress: Progress | None = None, **arguments: object) -> Services:
     for name, value in arguments.items():
         if not isinstance(value, _TYPES[name]):
             expected = " or ".join(_NOUNS[kind] for kind in _TYPES[name])
-            raise InputError(
-                name, value, expected, "give what a stage returns, or what dpltm.tickets reads from a path"
-            )
+            raise InputError(name, value, expected)
     return Services(watched_by(progress))
 
 
@@ -349,7 +348,7 @@ def transfer(
     source = set_of(tickets)
     of_kind = isinstance(source.body.spec, ModelSpec)
     with naming(**({"model": "tickets"} if of_kind and model is None else {})):
-        return transfer_verb.transfer(source, dataset, settings, round=number, model=model).tickets
+        return transfer_verb.transfer(source, dataset, settings, round=number, model=model)[0]
 
 
 def evaluate(

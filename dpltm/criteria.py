@@ -85,7 +85,7 @@ class Criterion:
         looks_at: what decides its masks. Those that look at initial weights, or nothing, depend on no data.
         next_mask: the mask of the next round: nested in the last one, with as many live weights as the round says.
         scope: if nothing is said.
-        by: of one that prunes a network trained under DP, for a budget, the name of the criterion that makes its masks.
+        under_dp: whether it prunes a network trained under DP, for a budget.
         check: of the network and the schedule; raises InputError where it cannot prune the one by the other.
     """
 
@@ -95,7 +95,7 @@ class Criterion:
     looks_at: Literal["trained weights", "initial weights", "nothing"]
     next_mask: Callable[[PruningRound], Mask]
     scope: Scope = "layer"
-    by: str | None = None
+    under_dp: bool = False
     training: TrainingDefaults = field(default_factory=TrainingDefaults)
     check: Callable[[Network, Schedule], None] = lambda _spec, _schedule: None
 
@@ -132,12 +132,12 @@ DP_TRAIN = replace(
     name="dp-train",
     help="Drops the smallest weights of one network trained under DP, round after round.",
     source="this project, after DPLTM",
-    by="magnitude",
+    under_dp=True,
     training=TrainingDefaults(epochs=15, batch_size=1600, fewest_batches=4, lr=1.0),
 )
 CRITERIA = Registry[Criterion]("criterion", (MAGNITUDE, INPUTS, RANDOM, INIT_MAGNITUDE, SYNFLOW, STRUCTURED, DP_TRAIN))
 
-DP_CRITERIA = CRITERIA.names(lambda criterion: criterion.by is not None)
+DP_CRITERIA = CRITERIA.names(lambda criterion: criterion.under_dp)
 """Criteria that read private records through a training under DP."""
 
 DATA_FREE = CRITERIA.names(lambda criterion: criterion.looks_at != "trained weights")

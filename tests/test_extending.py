@@ -24,8 +24,9 @@ from dpltm.local.channels import channel
 from dpltm.networks import KINDS, ModelSpec, build, for_inputs, resized, resolve
 from dpltm.networks.kind import Layers, NetworkKind, NetworkName
 from dpltm.networks.masks import Mask
+from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.pruning.generation import GenerationConfig, generate, without_data
+from dpltm.pruning.generation import generate, without_data
 from dpltm.pruning.unstructured import keep_topk
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import ROUNDING
@@ -142,10 +143,13 @@ def test_a_criterion_at_the_terminal(answer):
 
 def test_a_criterion_in_the_library():
     spec, x, y = ModelSpec("mlp:3", 4, 2), torch.eye(4), torch.arange(4) % 2
-    config = {"rounds": 1, "prune": (0.5,), "iterations": 1, "batch_size": 4, "criterion": "place"}
+    config = {"rounds": 1, "prune": (0.5,), "iterations": 1, "batch_size": 4, "criterion": "place", "scope": "layer"}
     with registered(CRITERIA, PLACE):
         assert "place" in DATA_FREE
-        made = [generate(spec, x, y, GenerationConfig(**config)), without_data(spec, GenerationConfig(**config))]
+        made = [
+            generate(spec, (x, y), GenerateOptions(**config).for_records(1000)),
+            without_data(spec, GenerateOptions(**config).for_records(1000)),
+        ]
     for tickets in made:
         assert tickets.tickets[1].mask["fc1.weight"].flatten().tolist() == [True] * 6 + [False] * 6
 
@@ -190,11 +194,11 @@ def test_a_criterion_that_goes_wrong_later_ends_the_generation():
     spec, x, y = ModelSpec("mlp:3", 4, 2), torch.eye(4), torch.arange(4) % 2
     config = {"rounds": 3, "prune": (0.5,), "iterations": 1, "batch_size": 4, "criterion": "late"}
     with registered(CRITERIA, Criterion("late", "Late.", "this test", "nothing", late, scope="global")):
-        for make in (lambda config: generate(spec, x, y, config), lambda config: without_data(spec, config)):
+        for make in (lambda config: generate(spec, (x, y), config), lambda config: without_data(spec, config)):
             with pytest.raises(
                 InputError, match=r"^`criterion`: late: gives no mask of \d weights within the one before$"
             ):
-                make(GenerationConfig(**config))
+                make(GenerateOptions(**config).for_records(1000))
 
 
 # --- a kind of networks: two linear layers of one width ---

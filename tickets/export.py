@@ -94,8 +94,8 @@ def export_set(tickets: TicketSet, path: Path) -> TicketSet:
     """Write a copy to hand on: no winner, and of a set of provenance ``private`` neither predictors nor accuracies."""
     body = tickets.body
     if tickets.provenance == "private":
-        body = body.without_predictors()
-        body = replace(body, tickets=tuple(replace(ticket, accuracy=None) for ticket in body.tickets))
+        unscored = (replace(ticket, accuracy=None, predictor=None) for ticket in body.tickets)
+        body = replace(body, tickets=tuple(unscored))
     return save_ticket_set(path, replace(tickets, body=body))
 
 

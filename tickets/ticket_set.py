@@ -21,9 +21,10 @@ from dpltm.networks import Network
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import OwnNetwork, network_of
 from dpltm.networks.state import content_id
+from dpltm.options.generate import MAX_ROUNDS
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json, today, value_from_json
 from dpltm.privacy.ledger import canonical
-from dpltm.pruning.generation import MAX_ROUNDS, Ticket, Tickets
+from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.tickets import files, tensors
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.model_card import card

@@ -60,10 +60,6 @@ class Mask(Mapping[str, Tensor]):
         size = sum(tensor.numel() for tensor in weights)
         return sum(int(tensor.sum()) for tensor in weights) / size if size else 1.0
 
-    def same_as(self, other: Mask) -> bool:
-        """True if both masks keep exactly the same coordinates of the same parameters."""
-        return self.keys() == other.keys() and all(torch.equal(self[name], other[name]) for name in self)
-
     def nested_in(self, other: Mask) -> bool:
         """True if every coordinate that lives here lives in ``other`` as well."""
         return self.keys() == other.keys() and all(not bool((self[name] & ~other[name]).any()) for name in self)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Self
 
 from dpltm.criteria import CRITERIA, SCOPES, Criterion
+from dpltm.errors import InputError
 from dpltm.networks import network_metavar
-from dpltm.options import COUNT, EPSILON, FROM_ZERO, STEP_SIZE, data, option
+from dpltm.options import COUNT, EPSILON, FROM_ZERO, STEP_SIZE, data, option, parse_numbers
 from dpltm.options.network import CODE, NetworkOptions
 
 
@@ -28,6 +31,7 @@ def _iterations(criterion: Criterion) -> str:
     return str(training.iterations) if training.epochs is None else f"{training.epochs:g} epochs"
 
 
+MAX_ROUNDS = 9_999
 ITERATIONS = f"{_default(_iterations)}; behind splines 500"
 
 
@@ -59,6 +63,32 @@ class GenerateOptions(
     epsilon: float | None = option(None, "Whole budget, for dp-train.", "E", section="Budget", within=EPSILON)
     reveal: bool = option(False, "Show private accuracies, entered as unprotected.", section="The set")
     name: str | None = option(None, "Label of the set.", "TEXT", shown="the dataset's name")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rounds > MAX_ROUNDS:
+            raise InputError(f"`rounds`: {self.rounds} is more than the {MAX_ROUNDS} that a ticket set may have")
+        if self.iterations is not None and self.rewind >= self.iterations:
+            raise InputError(f"`rewind`: {self.rewind} is no step of the first round, 0 to {self.iterations - 1}")
+
+    @property
+    def rates(self) -> tuple[float, ...] | None:
+        """The shares of ``prune`` as numbers; InputError for what is none."""
+        return None if self.prune is None else parse_numbers("prune", self.prune)
+
+    def for_records(self, records: int) -> Self:
+        """Return these options with every default of the criterion filled in, for so many records."""
+        criterion = CRITERIA[self.criterion]
+        training = criterion.training
+        batch = self.batch_size or training.batch_of(records)
+        iterations = self.iterations or training.iterations_of(records, batch)
+        lr, scope = self.lr or training.lr, self.scope or criterion.scope
+        return replace(self, batch_size=batch, iterations=iterations, lr=lr, scope=scope)
+
+    def steps_of(self, rounds: int) -> int:
+        """Return the steps of so many trainings, the dense one first."""
+        assert self.iterations is not None  # of options for records
+        return rounds * (self.iterations - self.rewind) + (self.rewind if rounds else 0)
 
 
 class GenerateRequest(NetworkOptions, data.LedgerOptions, GenerateOptions, data.DataOptions):

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,8 @@ from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading
 from dpltm.pruning.unstructured import layer_rates, live_schedule
 from dpltm.records.batches import Inputs
 
-MAX_ROUNDS = 9_999
+if TYPE_CHECKING:
+    from dpltm.options.generate import GenerateOptions
 
 
 def train_plain(
@@ -80,43 +81,6 @@ def shuffled_batches(records: int, batch_size: int, generator: torch.Generator) 
 
 
 @dataclass(frozen=True)
-class GenerationConfig:
-    """Settings of tickets, each of the range that ``GenerateOptions`` gives it; the defaults are DPLTM's.
-
-    Attributes:
-        prune: fraction of live weights dropped per round and layer; the last one repeats. None is 0.3, of the output 0.2.
-        threads: CPU threads to train with; torch's present choice if None. The last bits of sums depend on it.
-        groups: inputs that each column of a table became, which ``inputs`` keeps or drops together.
-    """
-
-    rounds: int = 15
-    prune: tuple[float, ...] | None = None
-    iterations: int = 5000
-    batch_size: int = 400
-    lr: float = 0.1
-    seed: int = 0
-    threads: int | None = None
-    criterion: str = "magnitude"
-    scope: Scope = "layer"
-    rewind: int = 0
-    groups: Groups = ()
-
-    def __post_init__(self) -> None:
-        if self.rounds > MAX_ROUNDS:
-            raise InputError(f"`rounds`: {self.rounds} is more than the {MAX_ROUNDS} that a ticket set may have")
-        if not 0 <= self.rewind < self.iterations:
-            raise InputError(f"`rewind`: {self.rewind} is no step of the first round, 0 to {self.iterations - 1}")
-
-    @property
-    def steps(self) -> int:
-        return self.steps_of(self.rounds + 1)
-
-    def steps_of(self, rounds: int) -> int:
-        """Return the steps of so many trainings, the dense one first."""
-        return rounds * (self.iterations - self.rewind) + (self.rewind if rounds else 0)
-
-
-@dataclass(frozen=True)
 class Ticket:
     """One candidate: a mask, and the network that was trained under it.
 
@@ -158,41 +122,42 @@ class Tickets:
     theta0: dict[str, Tensor] = field(repr=False)
     tickets: tuple[Ticket, ...]
 
-    def without_predictors(self) -> Tickets:
-        """The same masks and theta0, with no networks to select by."""
-        return replace(self, tickets=tuple(replace(ticket, predictor=None) for ticket in self.tickets))
-
 
 def generate(
     spec: Network,
-    x: Inputs,
-    y: Tensor,
-    config: GenerationConfig,
+    records: tuple[Inputs, Tensor],
+    options: GenerateOptions,
     evaluation: tuple[Inputs, Tensor] | tuple[Inputs, Tensor, str] | None = None,
     progress: Callable[[int, str], None] | None = None,
     checkpoints: Checkpoints = NOT_KEPT,
     beside: Mapping[str, Any] | None = None,
+    groups: Groups = (),
 ) -> Tickets:
-    """Run Algorithm 1, phase 1: ``config.rounds + 1`` tickets with nested masks and the same theta0.
+    """Run Algorithm 1, phase 1: ``options.rounds + 1`` tickets with nested masks and the same theta0.
 
     Args:
+        options: for records (``GenerateOptions.for_records``); the last bits of sums depend on its ``threads``.
         evaluation: records that rounds are measured on, their labels, and in place of accuracy a metric as of ``skill``.
         progress: told the steps done, and the round.
         checkpoints: keep the rounds that are done, ``beside`` other state; a round that was interrupted begins again.
+        groups: inputs that each column of a table became, which ``inputs`` keeps or drops together.
 
     Guarantees:
-        The same ``spec``, data, config, number of threads and kind of machine give the same bits. None about privacy.
+        The same ``spec``, data, options, number of threads and kind of machine give the same bits. None about privacy.
     """
-    if config.batch_size > len(x):
-        raise InputError(f"`batch_size`: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
-    schedule, mask = make_schedule(spec, config), dense_mask(spec)
-    model = build(spec, config.seed)
+    (x, y), batch_size, lr = records, options.batch_size, options.lr
+    assert batch_size is not None  # these are options for records
+    assert lr is not None
+    if batch_size > len(x):
+        raise InputError(f"`batch_size`: {batch_size} is more than the {len(x)} records; give at most {len(x)}")
+    schedule, mask = make_schedule(spec, options), dense_mask(spec)
+    model = build(spec, options.seed)
     initial = theta0 = weights_of(model)
     tickets = list[Ticket]()
     if checkpoints.latest is not None:
         theta0, tickets = _resumed(checkpoints.latest, initial, mask)
-    done = config.steps_of(len(tickets))
-    batches = shuffled_batches(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
+    done = options.steps_of(len(tickets))
+    batches = shuffled_batches(len(x), batch_size, torch.Generator().manual_seed(options.seed + 2**32))
     collections.deque(itertools.islice(batches, done), 0)  # those of the rounds that are done
 
     def train(steps: int) -> None:
@@ -204,23 +169,23 @@ def generate(
             checkpoints.offer(lambda: _checkpoint(theta0, tickets, beside or {}))
 
         with torch.random.fork_rng(devices=[]):
-            drawing = _drawing(batches, config.seed, done)
-            train_plain(model, mask, (x, y), drawing, steps, config.lr, report, spec.loss)
+            drawing = _drawing(batches, options.seed, done)
+            train_plain(model, mask, (x, y), drawing, steps, lr, report, spec.loss)
         done += steps
         check_trained(weights_of(model))
 
-    with threads(config.threads):
+    with threads(options.threads):
         while len(tickets) < len(schedule):
             if tickets:
                 last, live = tickets[-1], schedule[len(tickets)]
                 put(model, last.predictor or {})
-                mask = _next_mask(config, model, initial, last.mask, live, x[:1])
+                mask = _next_mask(options, groups, model, initial, last.mask, live, x[:1])
                 put(model, theta0)
                 mask.apply(model)
-            elif config.rewind:
-                train(config.rewind)
+            elif options.rewind:
+                train(options.rewind)
                 theta0 = weights_of(model)
-            train(config.iterations - config.rewind)
+            train(options.steps_of(1) - options.rewind)
             score = None if evaluation is None else _score(spec, model, *evaluation)
             tickets.append(Ticket(len(tickets), mask, score, weights_of(model)))
     return Tickets(spec, theta0, tuple(tickets))
@@ -259,95 +224,96 @@ def _resumed(latest: Checkpoint, like: Mapping[str, Tensor], dense: Mask) -> tup
         ]
 
 
-def without_data(spec: Network, config: GenerationConfig) -> Tickets:
+def without_data(spec: Network, options: GenerateOptions) -> Tickets:
     """Tickets whose masks and theta0 depend on no data at all; nothing is trained, so none has a predictor."""
-    model = build(spec, config.seed)
-    return _pruned_in_turn(spec, weights_of(model), model, config, predictors=False)
+    model = build(spec, options.seed)
+    return _pruned_in_turn(spec, weights_of(model), model, options)
 
 
 def prune_once(
-    spec: Network, theta0: Mapping[str, Tensor], trained: Mapping[str, Tensor], config: GenerationConfig
+    spec: Network, theta0: Mapping[str, Tensor], trained: Mapping[str, Tensor], options: GenerateOptions
 ) -> Tickets:
     """Tickets from one trained network, by post-processing: every round drops the smallest of the same weights, and
     predictors are those weights under each mask. Of the criteria, ``magnitude`` and ``structured`` apply."""
     check_trained(trained)
     model = build(spec)
     put(model, trained)
-    return _pruned_in_turn(spec, theta0, model, config, predictors=True)
+    return _pruned_in_turn(spec, theta0, model, options, predictors=True)
 
 
 def _pruned_in_turn(
-    spec: Network, theta0: Mapping[str, Tensor], model: nn.Module, config: GenerationConfig, predictors: bool
+    spec: Network,
+    theta0: Mapping[str, Tensor],
+    model: nn.Module,
+    options: GenerateOptions,
+    groups: Groups = (),
+    predictors: bool = False,
 ) -> Tickets:
     mask = dense_mask(spec)
     tickets = []
     example = torch.zeros(1, spec.features)
-    for number, live in enumerate(make_schedule(spec, config)):
+    for number, live in enumerate(make_schedule(spec, options)):
         if number:
-            mask = _next_mask(config, model, theta0, mask, live, example)
+            mask = _next_mask(options, groups, model, theta0, mask, live, example)
             mask.apply(model)
         tickets.append(Ticket(number, mask, None, weights_of(model) if predictors else None))
     return Tickets(spec, dict(theta0), tuple(tickets))
 
 
 def _next_mask(
-    config: GenerationConfig, model: nn.Module, initial: Mapping[str, Tensor], before: Mask, live: Mapping[str, int],
-    example: Tensor,
+    options: GenerateOptions, groups: Groups, model: nn.Module, initial: Mapping[str, Tensor], before: Mask,
+    live: Mapping[str, int], example: Tensor,
 ) -> Mask:  # fmt: skip
     """Return the mask of a criterion; InputError unless it is nested, with as many live weights as the schedule says."""
-    step = PruningRound(model, initial, before, live, config.scope, example, config.seed, config.groups)
-    mask = CRITERIA[config.criterion].next_mask(step)
+    assert options.scope is not None  # of options for records
+    step = PruningRound(model, initial, before, live, cast(Scope, options.scope), example, options.seed, groups)
+    mask = CRITERIA[options.criterion].next_mask(step)
     wanted = sum(live.values())
     nested = isinstance(mask, Mask) and mask.nested_in(before)
     if not nested or sum(int(mask[name].sum()) for name in live) != wanted:
-        raise InputError(f"`criterion`: {config.criterion}: gives no mask of {wanted:,} weights within the one before")
+        raise InputError(
+            f"`criterion`: {options.criterion}: gives no mask of {wanted:,} weights within the one before"
+        )
     return mask
 
 
-def try_criterion(spec: Network, config: GenerationConfig) -> None:
+def try_criterion(spec: Network, options: GenerateOptions, groups: Groups) -> None:
     """Raise InputError for a criterion that made-up weights show to be wrong, before anything is spent: it fails, or gives a
     mask of another number of live weights than the schedule says, or not nested in the one before."""
-    model = build(spec, config.seed)
-    tried = replace(config, rounds=min(config.rounds, 2))  # from the dense mask, and from one that it gave
+    model = build(spec, options.seed)
+    tried = replace(options, rounds=min(options.rounds, 2))  # from the dense mask, and from one that it gave
     try:
         with seeded(0):
             for value in model.parameters():
                 nn.init.normal_(value)
-            _pruned_in_turn(spec, weights_of(model), model, tried, predictors=False)
+            _pruned_in_turn(spec, weights_of(model), model, tried, groups)
     except InputError:
         raise
     except Exception as error:  # whatever somebody's own criterion raises
-        raise InputError(f"`criterion`: {config.criterion}: fails on made-up weights: {first_line(error)}") from error
+        raise InputError(f"`criterion`: {options.criterion}: fails on made-up weights: {first_line(error)}") from error
 
 
-def make_schedule(spec: Network, config: GenerationConfig) -> Schedule:
-    """Live weights of every prunable parameter after 0, 1, ..., ``config.rounds`` rounds, whatever the data; InputError for
+def make_schedule(spec: Network, options: GenerateOptions) -> Schedule:
+    """Live weights of every prunable parameter after 0, 1, ..., ``options.rounds`` rounds, whatever the data; InputError for
     rates out of range, a round that would empty a layer, or what the criterion cannot do."""
-    rates = pruning_rates(spec, config)
+    rates = pruning_rates(spec, options)
     sizes = tuple(math.prod(spec.shapes()[name]) for name in rates)
     schedule = tuple(
-        dict(zip(rates, live, strict=True)) for live in live_schedule(sizes, tuple(rates.values()), config.rounds)
+        dict(zip(rates, live, strict=True)) for live in live_schedule(sizes, tuple(rates.values()), options.rounds)
     )
-    criterion = CRITERIA[config.criterion]
+    criterion = CRITERIA[options.criterion]
     if criterion.looks_at == "initial weights" and len(sizes) == 1 and isinstance(spec, ModelSpec):
         raise InputError("`criterion`: initial weights of a single layer are zero, which rank nothing; take random")
     criterion.check(spec, schedule)
     return schedule
 
 
-def pruning_rates(spec: Network, config: GenerationConfig) -> dict[str, float]:
+def pruning_rates(spec: Network, options: GenerateOptions) -> dict[str, float]:
     """Fraction of live weights that each prunable parameter loses a round."""
     prunable = spec.prunable
     layers = len(prunable)
     if not layers:
         raise InputError(f"`model`: {spec.text} has no weight that may be pruned; train it whole, or say `prunable`")
-    rates = (0.3,) * (layers - 1) + (0.2,) if config.prune is None else layer_rates(config.prune, layers)
+    given = options.rates
+    rates = (0.3,) * (layers - 1) + (0.2,) if given is None else layer_rates(given, layers)
     return dict(zip(prunable, rates, strict=True))
-
-
-def scheduled_densities(spec: Network, config: GenerationConfig) -> tuple[float, ...]:
-    """Density after 0, 1, ..., ``config.rounds`` rounds: fixed by the schedule alone, whatever the data."""
-    schedule = make_schedule(spec, config)
-    total = sum(math.prod(spec.shapes()[name]) for name in dense_mask(spec).prunable)
-    unpruned = total - sum(schedule[0].values())
-    return tuple((unpruned + sum(live.values())) / total for live in schedule)

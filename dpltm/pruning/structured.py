@@ -91,19 +91,18 @@ class Units:
         layers: list[int] = []
         try:
             groups = [
-                group
-                for group in unit_groups(model, example)
-                if _prunable(group.incoming.name)
-                and self.shapes.keys() & {part.name for part in (group.incoming, *group.outgoing)}
+                (incoming, outgoing)
+                for incoming, outgoing in unit_groups(model, example)
+                if _prunable(incoming.name) and self.shapes.keys() & {part.name for part in (incoming, *outgoing)}
             ]
         except Exception as error:  # of the model's own code, or torch-pruning's, on what it does not know
             raise InputError(f"model: cannot be traced to find its units: {first_line(error)}") from error
-        for number, group in enumerate(groups):
-            for owner, side in ((self.maker, [group.incoming]), (self.feeder, group.outgoing)):
+        for number, (incoming, outgoing) in enumerate(groups):
+            for owner, side in ((self.maker, [incoming]), (self.feeder, outgoing)):
                 for part in side:
                     if part.name in start_of:
-                        owner[start_of[part.name] + part.positions] = len(layers) + part.units
-            layers += [number] * group.count
+                        owner[start_of[part.name] + part.positions] = len(layers) + part.units[:, None]
+            layers += [number] * (int(incoming.units.max()) + 1)
         self.layers = torch.tensor(layers, dtype=torch.long)
         owners = torch.cat([self.maker, self.feeder])
         keys = (owners * self.size + torch.arange(self.size).repeat(2))[owners >= 0].sort().values
@@ -202,31 +201,17 @@ NORMS = (*_BY_CHANNEL, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseN
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Flat ``positions`` in one parameter, before any removal, and the unit of each; both ``(coordinates,)`` int64."""
+    """Flat ``positions`` in one parameter, before any removal: a row for each of ``units``, which is ``(rows,)`` int64."""
 
     name: str
     units: Tensor
     positions: Tensor
 
-    @classmethod
-    def of(cls, layer: str, units: Tensor, rows: Tensor) -> Coordinates:
-        """Coordinates in a layer's weight: a row of positions for each of ``units``."""
-        return cls(f"{layer}.weight", units[:, None].expand_as(rows).flatten(), rows.flatten())
 
-
-@dataclass(frozen=True)
-class UnitGroup:
-    """The units of one layer, at least two: its weight ``incoming``, and those of the layers that use them, ``outgoing``."""
-
-    layer: str
-    count: int
-    incoming: Coordinates
-    outgoing: list[Coordinates]
-
-
-def unit_groups(model: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
-    """Every layer of at least two units that nothing but Linear layers and convolutions takes in, through normalisation of
-    channels or of groups of them, by torch-pruning's dependency graph. Raises whatever ends the trace of a network.
+def unit_groups(model: nn.Module, example: Tensor) -> Iterator[tuple[Coordinates, list[Coordinates]]]:
+    """The weight of every layer of at least two units that nothing but Linear layers and convolutions takes in, through
+    normalisation of channels or of groups of them, and the weights of the layers that use these units, by torch-pruning's
+    dependency graph. Raises whatever ends the trace of a network.
 
     Left out are units that cannot be removed by themselves: outputs of the network, units that are added to those of
     another layer or go into their own, those that are normalised together with others, and those next to a grouped
@@ -252,8 +237,8 @@ def unit_groups(model: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
         if numbers is None or int(numbers.max()) == 0:
             continue
         if outgoing := _uses(group, names, module, numbers):
-            incoming = Coordinates.of(name, numbers, torch.arange(module.weight.numel()).view(count, -1))
-            yield UnitGroup(name, int(numbers.max()) + 1, incoming, outgoing)
+            rows = torch.arange(module.weight.numel()).view(count, -1)
+            yield Coordinates(f"{name}.weight", numbers, rows), outgoing
 
 
 def _numbers(group: Any, count: int) -> Tensor | None:
@@ -294,7 +279,7 @@ def _uses(group: Any, names: Mapping[int, str], maker: nn.Module, numbers: Tenso
             if not takes_in or target is maker or getattr(target, "groups", 1) != 1:
                 return []
             columns = torch.arange(target.weight.numel()).view(target.weight.shape).transpose(0, 1).flatten(1)
-            uses.append(Coordinates.of(names[id(target)], numbers[item.root_idxs], columns[item.idxs]))
+            uses.append(Coordinates(f"{names[id(target)]}.weight", numbers[item.root_idxs], columns[item.idxs]))
         elif not isinstance(target, nn.Module) or (
             any(True for _ in target.parameters()) and not isinstance(target, NORMS)
         ):

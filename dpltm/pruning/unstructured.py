@@ -202,10 +202,5 @@ def columns_read(schema: Schema, mask: Mask, feature_map: object | None) -> list
     first = next((value for value in mask.values() if value.ndim >= 2), None)
     if not schema.columns or feature_map is not None or first is None or first.shape[1:] != (schema.features,):
         return None
-    alive = first.any(0)
-    names = []
-    for column in schema.columns:
-        if bool(alive[: column.features].any()):
-            names.append(column.name)
-        alive = alive[column.features :]
-    return names
+    parts = first.any(0).split([column.features for column in schema.columns])
+    return [column.name for column, alive in zip(schema.columns, parts, strict=True) if bool(alive.any())]

@@ -234,4 +234,7 @@ class Dataset(Form):
         """Return the test split, which there must be, as a dataset of its own, with its part."""
         assert self.test is not None
         name, count = self.test.part.name, len(self.test)
-        return replace(self, name=name, train=self.test, test=None, records=count, records_origin="counted")
+        places = self._places if self.test.nobodys or name == self.name else None  # another file is no publication's
+        return replace(
+            self, name=name, train=self.test, test=None, records=count, records_origin="counted", _places=places
+        )

@@ -196,7 +196,7 @@ def settle(
         if target is None:
             _check_range(tested, classes, test)
         apart = published and test.source == train.source  # a publication says that its splits are separate
-        tested = replace(tested, nobodys=published)
+        tested = replace(tested, nobodys=apart)
         _check_separate(name, split.rows, tested.rows, train, test, apart or declared.rows_coincide)
     dataset = Dataset(
         name=name,

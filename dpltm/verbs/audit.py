@@ -26,13 +26,14 @@ from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.state import put
+from dpltm.options.generate import GenerateOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.statement import Certified, Nominal, statement
-from dpltm.pruning.generation import GenerationConfig, Tickets, generate
+from dpltm.pruning.generation import Tickets, generate
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
 from dpltm.records.dataset import Dataset
 from dpltm.records.split import Arrays
@@ -91,6 +92,8 @@ def audit_tickets(
             )
 
     dataset.train.check(enough)
+    settings = {name: value for name, value in tickets.config.items() if name in GenerateOptions.__dataclass_fields__}
+    options = GenerateOptions(**settings | {"rounds": 1, "threads": None})
     claims = statement(Account.alone(tickets.lineage), 1e-5)
     words = "audit of tickets: masks made anew of the records and canaries"
     look = Entry("release", ledger.part(dataset), (Unprotected(),), words, unit=ledger.unit)
@@ -103,12 +106,10 @@ def audit_tickets(
     services.progress.say(f"making tickets anew, with {int(included.sum())} of {len(places)} made-up records")
     labels = (uniform(coins, int(included.sum())) * dataset.classes).astype(y.dtype)
     records = with_canaries(x, places[included], dataset.bounds[1])
-    settings = {name: value for name, value in tickets.config.items() if name in GenerationConfig.__dataclass_fields__}
-    config = GenerationConfig(**{**settings, "prune": tuple(settings["prune"]), "rounds": 1, "threads": None})
-    config = replace(config, seed=int(uniform(coins, 1)[0] * 2**52))
+    options = replace(options, seed=int(uniform(coins, 1)[0] * 2**52))
     canaried = Arrays(records, np.concatenate([y, labels]))
-    with services.progress.progress("training for tickets", config.steps) as step:
-        pruned = generate(tickets.body.spec, *tensors(canaried, dataset), config, progress=lambda done, _: step(done))
+    with services.progress.progress("training for tickets", options.steps_of(2)) as step:
+        pruned = generate(tickets.body.spec, tensors(canaried, dataset), options, progress=lambda done, _: step(done))
     first = _first_layer(pruned)
     weights, mask = pruned.theta0[first].abs().numpy(), pruned.tickets[1].mask[first].numpy()
     moved = out_of_order(weights[:, places], mask[:, places])

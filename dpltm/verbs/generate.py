@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
 import torch
 
-from dpltm.criteria import CRITERIA, DATA_FREE, DP_CRITERIA
+from dpltm.criteria import DATA_FREE, DP_CRITERIA
 from dpltm.errors import InputError
 from dpltm.features.feature_map import SplineMap
 from dpltm.features.inputs import Services, features_of, inputs, network_inputs, tensors, with_feature_map
@@ -18,7 +18,6 @@ from dpltm.networks.full_precision import threads
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import network_notes, source_facts, started_at
 from dpltm.networks.state import put, weights_of
-from dpltm.options import parse_numbers
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import check_declared, check_private, check_unprotected
@@ -29,7 +28,7 @@ from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.release import price
 from dpltm.privacy.statement import statement
 from dpltm.pruning import generation
-from dpltm.pruning.generation import GenerationConfig, Tickets
+from dpltm.pruning.generation import Tickets
 from dpltm.pruning.unstructured import input_groups
 from dpltm.records.dataset import Dataset
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
@@ -70,6 +69,7 @@ class Generation:
     """A generation as settled before it starts; nothing is spent yet.
 
     Attributes:
+        options: with every default filled in.
         beside: drafts of what is declared before records are used, and of looks at them with no mechanism.
         own: whether the epsilon that is asked for, and reported, is that of the set's lineage alone, as in a sweep.
         metric: of tickets, in the place of their accuracy.
@@ -78,7 +78,6 @@ class Generation:
     options: GenerateOptions
     dataset: Dataset
     spec: Network
-    config: GenerationConfig
     provenance: ProvenanceKind
     lineage: Lineage
     ledger: Ledger
@@ -115,7 +114,7 @@ class Generation:
             "dataset": self.dataset.name,
             "records": self.dataset.records,
             "model": self.spec.text,
-            "steps": {"dp": self.config.iterations, "data-free": 0}.get(self.provenance, self.config.steps),
+            "steps": self.options.steps_of({"dp": 1, "data-free": 0}.get(self.provenance, self.options.rounds + 1)),
             "privacy": statement(account, self.options.delta, notes=_input_notes(self)).to_json(),
         }
 
@@ -153,11 +152,11 @@ def plan(
     spec = model_spec(network or usual, dataset)
     if provenance in ("public", "private") or (provenance == "dp" and dataset.test is not None):
         check_score(spec, "the accuracy of each ticket")
+    options = settle(options, spec, dataset, provenance)
     settled = Generation(
         options=options,
         dataset=dataset,
         spec=spec,
-        config=settle(options, spec, dataset, provenance),
         provenance=provenance,
         lineage=lineage_of(dataset, dataset.feature_map, spec),
         ledger=ledger,
@@ -205,7 +204,7 @@ def generate(plan: Generation, *, checkpoints: Checkpoints = NOT_KEPT) -> Ticket
         body, lineage = _under_dp(plan, checkpoints)
     elif plan.provenance == "data-free":
         lineage = plan.lineage | plan.ledger.declare_once(*plan.beside)
-        body = generation.without_data(plan.spec, plan.config)
+        body = generation.without_data(plan.spec, options)
     else:
         body, lineage, plan = _with_no_mechanism(plan, checkpoints)
     dataset = plan.dataset
@@ -238,23 +237,23 @@ def _input_notes(plan: Generation) -> list[str]:
 
 def _training_options(plan: Generation) -> TrainOptions:
     """Return the training whose end is pruned by ``dp-train``: the bound of clipping, and steps as for any tickets."""
-    config, options = plan.config, plan.options
+    options = plan.options
     return TrainOptions(
-        epsilon=options.epsilon, delta=options.delta, clip_norm=1.0, batch_size=float(config.batch_size),
-        steps=config.iterations, lr=config.lr, schedule="constant", centre=0.0, per_unit=options.per_unit,
-        seed=config.seed,
+        epsilon=options.epsilon, delta=options.delta, clip_norm=1.0, batch_size=options.batch_size,
+        steps=options.iterations, lr=options.lr, schedule="constant", centre=0.0, per_unit=options.per_unit,
+        seed=options.seed,
     )  # fmt: skip
 
 
 def _under_dp(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Lineage]:
     """Make tickets of a network trained under DP; predictors are that network under each mask."""
-    config, spec, dataset, ledger = plan.config, plan.spec, plan.dataset, plan.ledger
-    start = fresh(spec, config.seed)
-    rewound = Rewound(config.rewind, weights_of(start.model))
+    options, spec, dataset, ledger = plan.options, plan.spec, plan.dataset, plan.ledger
+    start = fresh(spec, options.seed)
+    rewound = Rewound(options.rewind, weights_of(start.model))
     arguments = start, dataset, _training_options(plan), ledger, plan.services
-    with threads(config.threads):
+    with threads(options.threads):
         run = train_start(*arguments, checkpoints=checkpoints, own=plan.own, rewound=rewound)
-    tickets = generation.prune_once(spec, rewound.theta0, weights_of(run.model), config)
+    tickets = generation.prune_once(spec, rewound.theta0, weights_of(run.model), options)
     if dataset.test is None:
         return tickets, run.lineage
     test = tensors(opened_test(dataset, ledger, plan.services), dataset)
@@ -267,7 +266,7 @@ def _under_dp(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Line
 
 def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Lineage, Generation]:
     """Return tickets by ordinary training, their lineage, and the plan with what the records say of features and metric."""
-    config, ledger, dataset, latest = plan.config, plan.ledger, plan.dataset, checkpoints.latest
+    options, ledger, dataset, latest = plan.options, plan.ledger, plan.dataset, checkpoints.latest
     facts = _facts(plan)
     looks = [draft for draft in plan.beside if draft.paid]
     if latest is not None and latest.state.get("facts") != facts:
@@ -278,7 +277,7 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
     entered = entered | ledger.lineage(*before) if looked else entered
     opened = network_inputs(dataset.train, dataset, plan.services).open(ledger.declared(dataset))
     public = plan.provenance == "public"  # else this would be told of private records, exactly
-    dataset = head.from_public(dataset, opened, config.seed) if public else dataset
+    dataset = head.from_public(dataset, opened, options.seed) if public else dataset
     x, y = inputs(opened, dataset)
     classes = public and y.ndim == 1 and plan.spec.labels is None and plan.spec.score is None
     rare = classes and int(y.bincount().max()) > MAJORITY * len(y)
@@ -286,12 +285,14 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
     evaluation = (x, y) if dataset.test is None else inputs(opened_test(dataset, ledger, plan.services), dataset)
     cost = "no epsilon is spent" if public else "epsilon inf: no mechanism protects the records"
     state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}
-    with plan.services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
+    steps = options.steps_of(options.rounds + 1)
+    with plan.services.progress.progress(f"generating {options.rounds} tickets", steps) as step:
 
         def watch(done: int, place: str) -> None:
             step(done, f"{place}, {cost}")
 
-        tickets = generation.generate(plan.spec, x, y, config, (*evaluation, plan.metric), watch, checkpoints, state)
+        groups, measured = input_groups(dataset), (*evaluation, plan.metric)
+        tickets = generation.generate(plan.spec, (x, y), options, measured, watch, checkpoints, state, groups)
         return tickets, plan.lineage | ledger.book.public(plan.beside) | entered, plan
 
 
@@ -300,18 +301,19 @@ def _facts(plan: Generation) -> str:
     part, feature_map = plan.ledger.part(plan.dataset), plan.dataset.feature_map
     cut = [part.snapshot, part.cut, part.start, part.stop, plan.dataset.train.slots]
     front = None if feature_map is None else feature_map.id
-    settings = [repr(plan.config), plan.options.criterion, plan.options.epsilon, dict(source_facts(plan.spec))]
+    settings = [_settings(plan), input_groups(plan.dataset), dict(source_facts(plan.spec))]
     return facts_digest([cut, plan.spec.identity, front, settings])
 
 
 def _settings(plan: Generation) -> dict[str, Any]:
-    settings = asdict(plan.config)
     dataset = plan.dataset
-    del settings["groups"]  # the schema says it
+    names = ["rounds", "prune", "iterations", "batch_size", "lr", "seed", "threads", "criterion", "scope", "rewind"]
     if plan.provenance == "data-free":
-        settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
+        names = ["rounds", "prune", "criterion", "scope", "seed"]
     if plan.provenance == "dp":
-        settings |= {name: getattr(plan.options, name) for name in ("criterion", "epsilon", "delta")}
+        names += ["epsilon", "delta"]
+    settings = {name: getattr(plan.options, name) for name in names}
+    settings["prune"] = plan.options.rates
     settings |= {"metric": plan.metric} if plan.metric != "accuracy" else {}
     settings |= {"columns": list(dataset.columns)} if dataset.columns else {}
     return settings | ({"table_schema": dataset.schema.text} if dataset.schema.text else {})
@@ -334,43 +336,24 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
     for name, provenances in _SUITS.items():
         if getattr(options, name) not in (None, False) and provenance not in provenances:
             raise InputError(f"`{name}`: is for `provenance` {listed(provenances)}, not {provenance}; leave it out")
-    _draft(options)
+    _ = options.rates  # or a list of no numbers would be refused after records are read
     return provenance
 
 
-def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance: ProvenanceKind) -> GenerationConfig:
-    """Return the settings of generation, with every default filled in."""
-    config = _draft(options, dataset.records)
+def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance: ProvenanceKind) -> GenerateOptions:
+    """Return the options with every default filled in, for this network and these records."""
     if options.iterations is None and isinstance(dataset.feature_map, SplineMap) and provenance != "dp":
-        config = replace(config, iterations=TABLE_ITERATIONS)
-    batch = config.batch_size
-    generation.make_schedule(spec, config)
+        options = replace(options, iterations=TABLE_ITERATIONS)
+    options = options.for_records(dataset.records)
+    rates = generation.pruning_rates(spec, options).values()
+    generation.make_schedule(spec, options)
     # Without a mechanism batches are of exactly so many records, and there may be fewer than the public number.
     most = dataset.records if provenance == "dp" else min(dataset.records, len(dataset.train))
-    if provenance in _TRAINED and batch > most:
-        raise InputError(f"`batch_size`: {batch} is more than there are records in {dataset.name}; say a smaller one")
-    threads = config.threads or torch.get_num_threads()
-    rates = tuple(generation.pruning_rates(spec, config).values())
-    config = replace(config, prune=rates, threads=threads, groups=input_groups(dataset))
-    generation.try_criterion(spec, config)
-    return config
-
-
-def _draft(options: GenerateOptions, records: int = 10**12) -> GenerationConfig:
-    """Return the settings, with every default that goes by the records; of so many as it is, none runs short."""
-    criterion = CRITERIA[options.criterion]
-    training = criterion.training
-    batch = options.batch_size or training.batch_of(records)
-    iterations = options.iterations or training.iterations_of(records, batch)
-    return GenerationConfig(
-        rounds=options.rounds,
-        prune=None if options.prune is None else parse_numbers("prune", options.prune),
-        iterations=iterations,
-        batch_size=batch,
-        lr=options.lr if options.lr is not None else training.lr,
-        seed=options.seed,
-        threads=options.threads,
-        criterion=criterion.by or criterion.name,
-        scope=options.scope or criterion.scope,  # type: ignore[arg-type]
-        rewind=options.rewind,
-    )
+    if provenance in _TRAINED and (options.batch_size or 0) > most:
+        raise InputError(
+            f"`batch_size`: {options.batch_size} is more than there are records in {dataset.name}; say a smaller one"
+        )
+    threads = options.threads or torch.get_num_threads()
+    options = replace(options, prune=",".join(map(str, rates)), threads=threads)
+    generation.try_criterion(spec, options, input_groups(dataset))
+    return options

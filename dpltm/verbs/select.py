@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -141,7 +141,10 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     check_scored_rows(network, dataset.bounds)
     settled = settle(options, dataset.records, densities, fixed, metric)
     facts = facts_digest([tickets.id, part.snapshot, asdict(settled)])
-    entry = replace(draft(options, settled, part, dataset.unit), facts=facts)
+    mechanism = Selection(settled.eps1, settled.certified_epsilon, draw=settled.mechanism, adjacency=settled.adjacency)
+    count, of = len(densities), "" if options.judged_by == "accuracy" else f" of {options.judged_by}"
+    words = f"winner of {count} ticket{'s' * (count > 1)}, {options.score} score{of}, {settled.rule} sensitivity"
+    entry = Entry("release", part, (mechanism,), words, facts=facts, unit=dataset.unit)
     exact = Unprotected(adjacency=settled.adjacency)
     words = "scores and probabilities of the candidates"
     looks = (Entry("release", part, (exact,), words, unit=dataset.unit),) if options.reveal else ()
@@ -157,15 +160,6 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     for note in (f"{spent} {figure(epsilon)}", *plan.doubts):  # before it pays
         services.progress.say(note)
     return plan
-
-
-def draft(options: SelectOptions, settled: SelectionPlan, part: Part, unit: str) -> Entry:
-    """Return the draft of what is entered for a draw."""
-    mechanism = Selection(settled.eps1, settled.certified_epsilon, draw=settled.mechanism, adjacency=settled.adjacency)
-    count = len(settled.densities)
-    of = "" if options.judged_by == "accuracy" else f" of {options.judged_by}"
-    words = f"winner of {count} ticket{'s' * (count > 1)}, {options.score} score{of}, {settled.rule} sensitivity"
-    return Entry("release", part, (mechanism,), words, unit=unit)
 
 
 def _made_from(tickets: TicketSet, part: Part, adjacency: Adjacency) -> bool:
@@ -272,9 +266,8 @@ def settle(
     """Return everything public about the draw, checked; ``fixed``: whether predictors were fixed without these records."""
     rule = options.sensitivity or ("exact" if fixed or options.score == "additive" else "paper")
     counted = records if metric is None else records * metric.scale
-    chosen: dict[str, Any] = {
-        name: getattr(options, name) for name in ("score", "nu", "lam", "mechanism", "adjacency")
-    }
+    names = ("score", "nu", "lam", "mechanism", "adjacency")
+    chosen: dict[str, Any] = {name: getattr(options, name) for name in names}
     return SelectionPlan(
         options.eps1 or 0.0, densities, counted, rule=cast(selection.Rule, rule), fixed_predictors=fixed, **chosen
     )

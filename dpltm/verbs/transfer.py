@@ -7,7 +7,8 @@ made of: its masks still tell of the records that they were made from (docs/priv
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,31 +29,6 @@ from dpltm.records.notes import public_input_notes
 from dpltm.training.artifacts import Parent, TicketSet, columns_in, with_start
 
 
-@dataclass(frozen=True)
-class LayerReport:
-    """Result of a transfer for one layer: shapes of its weight before and after, and its density in the last ticket.
-
-    ``mask`` is ``kept``, ``repeated`` (over the channels of images), ``shuffled``, ``random``, or ``dense`` if it keeps all;
-    ``weights`` are ``kept``, ``repeated`` or ``fresh``; both are ``dropped`` of a projection that was taken off.
-    """
-
-    layer: str
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    mask: str
-    weights: str
-    density: float
-
-
-@dataclass(frozen=True)
-class TransferredSet:
-    """A ticket set for other records, the source of each of its layers, and notes for a reader."""
-
-    tickets: TicketSet
-    layers: tuple[LayerReport, ...]
-    notes: tuple[str, ...]
-
-
 def transfer(
     tickets: TicketSet,
     dataset: Dataset,
@@ -60,8 +36,8 @@ def transfer(
     *,
     round: int | None = None,
     model: OwnModel | None = None,
-) -> TransferredSet:
-    """Return the same tickets for other records.
+) -> tuple[TicketSet, list[dict[str, Any]], list[str]]:
+    """Return the same tickets for other records, where each layer comes from (``carry_over``), and notes for a reader.
 
     Args:
         dataset: of which only the shape is looked at.
@@ -99,7 +75,7 @@ def transfer(
         feature_map=dataset.feature_map or tickets.feature_map,
         draws=tickets.draws,
     )
-    return TransferredSet(result, layers, (*public_input_notes(dataset), *network_notes(target), *notes))
+    return result, layers, [*public_input_notes(dataset), *network_notes(target), *notes]
 
 
 def target_of(spec: Network, dataset: Dataset, mode: str, model: OwnModel | None, label: str) -> Network:
@@ -122,7 +98,7 @@ def target_of(spec: Network, dataset: Dataset, mode: str, model: OwnModel | None
 
 def carry_over(
     tickets: Tickets, target: Network, mode: str = "ticket", fresh: str = "sparse", seed: int = 0
-) -> tuple[Tickets, tuple[LayerReport, ...]]:
+) -> tuple[Tickets, list[dict[str, Any]]]:
     """The same tickets for ``target``, with as many rounds, nested, and layer by layer where they come from; InputError if
     not one can be kept. They have predictors only where nothing at all was changed, and never accuracies of other records.
 
@@ -132,13 +108,18 @@ def carry_over(
             ``target`` has not, and the output layer, which is new (DPLTM 4.5.2); ``mask-only`` the masks; ``shuffled-mask``
             the weights, under masks with as many live weights in each layer; ``random`` nothing but how many these are.
         fresh: layers made new live at random with the density of the layer that they replace (``sparse``), or all of them.
+
+    Returns:
+        The tickets; and of each layer the shapes of its weight before and after, its density in the last ticket, and where
+        its ``mask`` comes from (``kept``, ``repeated`` over the channels of images, ``shuffled``, ``random``, or ``dense``
+        if it keeps all) and its ``weights`` (``kept``, ``repeated``, ``fresh``); ``dropped`` of a projection taken off.
     """
     _check_head(tickets.spec, target)
     before, after = tickets.spec.shapes(), target.shapes()
     relations = {name: _relation(before.get(name), shape) for name, shape in after.items() if len(shape) >= 2}
-    layers = []
+    layers = list[tuple[Any, ...]]()
     if mode == "drop-projection":
-        layers.append(LayerReport(PROJECTION, before[f"{PROJECTION}.weight"], (), "dropped", "dropped", 0.0))
+        layers.append((PROJECTION, before[f"{PROJECTION}.weight"], (), "dropped", "dropped", 0.0))
         relations[next(reversed(relations))] = "fresh"
         mode = "ticket"  # of what is between
     if set(relations.values()) == {"fresh"}:
@@ -168,8 +149,9 @@ def carry_over(
         masked = "dense" if density == 1 else "random" if relation == "fresh" else how
         weights = relation if mode in ("ticket", "shuffled-mask") else "fresh"
         layer = name.removesuffix(".weight")
-        layers.append(LayerReport(layer, before.get(name, ()), after[name], masked, weights, density))
-    return moved, tuple(layers)
+        layers.append((layer, before.get(name, ()), after[name], masked, weights, density))
+    columns = ("layer", "before", "after", "mask", "weights", "density")
+    return moved, [dict(zip(columns, row, strict=True)) for row in layers]
 
 
 def _check_head(source: Network, target: Network) -> None:

@@ -26,8 +26,9 @@ from typing import Any
 from dpltm.errors import ArtifactError
 from dpltm.features.normalisation import ChannelStatistics
 from dpltm.networks import ModelSpec
+from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.entry import Lineage
-from dpltm.pruning.generation import GenerationConfig, Tickets, generate
+from dpltm.pruning.generation import Tickets, generate
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, save_winner
 from dpltm.training.artifacts import TicketSet, Winner
@@ -66,7 +67,9 @@ def original(folder: Path) -> TicketSet:
     generator = torch.Generator().manual_seed(0)
     x, y = torch.rand(60, 12, generator=generator), torch.randint(3, (60,), generator=generator)
     spec = ModelSpec("mlp:6,5", 12, 3)
-    tickets: Tickets = generate(spec, x, y, GenerationConfig(rounds=3, iterations=5, batch_size=20), (x, y))
+    tickets: Tickets = generate(
+        spec, (x, y), GenerateOptions(rounds=3, iterations=5, batch_size=20).for_records(1000), (x, y)
+    )
     statistics = ChannelStatistics(torch.rand(2), 1 + torch.rand(2))
     front = replace(make_feature_map("scatter:1,1", (6, 4), (0.0, 255.0)), statistics=statistics)
     saved = store_set(

@@ -8,11 +8,12 @@ import torch
 
 from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec
+from dpltm.options.generate import GenerateOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Selection, Unprotected
-from dpltm.pruning.generation import GenerationConfig, Tickets, generate
+from dpltm.pruning.generation import Tickets, generate
 from dpltm.records import Dataset, from_arrays, prepare
 from dpltm.training.artifacts import StartingPoint, TicketSet, from_round
 from dpltm.training.release import TrainingPlan
@@ -45,9 +46,9 @@ def kinds(entries: Any) -> list[str]:
 def body() -> Tickets:
     """Two rounds of a small network, made of the records of seed 1."""
     made = records(1)
-    config = GenerationConfig(rounds=2, prune=(0.3,), iterations=5, batch_size=32)
+    config = GenerateOptions(rounds=2, prune=(0.3,), iterations=5, batch_size=32).for_records(1000)
     x, y = torch.from_numpy(prepare(arrays_of(made.train).x, made.bounds)), torch.from_numpy(arrays_of(made.train).y)
-    return generate(SPEC, x, y, config)
+    return generate(SPEC, (x, y), config)
 
 
 def ticket_set(provenance: str = "data-free", lineage: Lineage = NO_LINEAGE) -> TicketSet:

@@ -13,9 +13,10 @@ import torch
 from dpltm.errors import InputError
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask, network_id
+from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.entry import NO_LINEAGE, Part, to_json
 from dpltm.progress import Progress
-from dpltm.pruning.generation import GenerationConfig, generate
+from dpltm.pruning.generation import generate
 from dpltm.tickets.files import new_folder, write_json, write_lineage
 from dpltm.tickets.run import write_run
 from dpltm.tickets.workbench.recipes import Recipe
@@ -71,8 +72,8 @@ def make_set(options: Any, progress: Progress) -> None:
     del progress
     out = Path(options.out)
     _note(out)
-    config = GenerationConfig(rounds=1, iterations=1, batch_size=2, criterion="random", threads=None)
-    body = generate(SPEC, torch.rand(4, 3), torch.tensor([0, 1, 0, 1]), config)
+    config = GenerateOptions(rounds=1, iterations=1, batch_size=2, criterion="random", threads=None).for_records(1000)
+    body = generate(SPEC, (torch.rand(4, 3), torch.tensor([0, 1, 0, 1])), config)
     store_set(out, body, name=options.name, criterion="random", provenance="public", config={})
 
 

@@ -13,14 +13,15 @@ import pytest
 import torch
 
 from dpltm.networks import ModelSpec
-from dpltm.pruning.generation import GenerationConfig, Tickets, generate
+from dpltm.options.generate import GenerateOptions
+from dpltm.pruning.generation import Tickets, generate
 from dpltm.records import load, scale
 from dpltm.training.artifacts import TicketSet
 from opened import arrays_of
 from set_entries import store_set
 
 SPEC = ModelSpec("mlp:8", 64, 10)
-CONFIG = GenerationConfig(rounds=3, prune=(0.3, 0.4), iterations=20, batch_size=32, lr=0.1, seed=5)
+CONFIG = GenerateOptions(rounds=3, prune=(0.3, 0.4), iterations=20, batch_size=32, lr=0.1, seed=5).for_records(1000)
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +33,7 @@ def tickets() -> Tickets:
         records = arrays_of(split)
         return torch.from_numpy(scale(records.x, digits.bounds)), torch.from_numpy(records.y)
 
-    return generate(SPEC, *tensors(digits.train), CONFIG, tensors(digits.test))
+    return generate(SPEC, tensors(digits.train), CONFIG, tensors(digits.test))
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def save(tickets: Tickets) -> Callable[..., TicketSet]:
 
     def call(path: Path, body: Tickets = tickets, **changes: object) -> TicketSet:
         said = {"name": "a name", "criterion": "magnitude", "provenance": "public"}
-        return store_set(path, body, **{**said, "config": asdict(CONFIG), **changes})  # type: ignore[arg-type]
+        return store_set(path, body, **{**said, "config": asdict(CONFIG) | {"prune": (0.3, 0.4)}, **changes})  # type: ignore[arg-type]
 
     return call
 

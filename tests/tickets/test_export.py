@@ -15,12 +15,13 @@ from torch.nn.utils import prune
 from dpltm.errors import ArtifactError, InputError
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask, network_id
+from dpltm.options.generate import GenerateOptions
 from dpltm.options.tickets import ImportOptions
 from dpltm.privacy.describe import percent
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
-from dpltm.pruning.generation import GenerationConfig, Ticket, Tickets, weights_of, without_data
+from dpltm.pruning.generation import Ticket, Tickets, weights_of, without_data
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.export import (
     Origin,
@@ -42,6 +43,7 @@ from dpltm.verbs.evaluate import predict
 from maps import make_feature_map
 from refusals import refused, told
 from set_entries import DRAWN, LINEAGES, store_set
+from tensors import same_tensors
 
 FRONT = map_json(make_feature_map("unit:1", (12,), (0.0, 1.0)))
 ORIGIN = Origin("cd" * 32, "a name", "public", LINEAGES["public"])
@@ -61,7 +63,7 @@ def spec(request):
 
 def ticket_of(spec):
     """theta0, with biases that are no zeros, and a mask."""
-    made = without_data(spec, GenerationConfig(rounds=2, prune=(0.4,), criterion="random", seed=3))
+    made = without_data(spec, GenerateOptions(rounds=2, prune=(0.4,), criterion="random", seed=3).for_records(1000))
     generator = torch.Generator().manual_seed(2)
     values = {name: torch.randn(value.shape, generator=generator) for name, value in made.theta0.items()}
     return values, made.tickets[2].mask
@@ -113,7 +115,7 @@ def test_a_copy_holds_the_set_and_nothing_of_its_use(tmp_path, save, provenance)
     for name in ("id", "name", "criterion", "provenance", "lineage", "config", "parent"):
         assert getattr(found, name) == getattr(saved, name)
     for one, other in zip(saved.body.tickets, found.body.tickets, strict=True):
-        assert one.mask.same_as(other.mask)
+        assert same_tensors(one.mask, other.mask)
         if provenance == "private":  # made from private records with no mechanism
             assert (one.predictor is not None, other.predictor, other.accuracy) == (True, None, None)
         else:
@@ -143,7 +145,7 @@ def test_torch_prune_takes_its_form(tmp_path, spec):
     rows = [(ticket.round, ticket.predictor, ticket.accuracy) for ticket in back.tickets]
     assert rows == [(0, None, None), (1, None, None)]
     assert back.tickets[0].mask.density == 1
-    assert back.tickets[1].mask.same_as(mask)
+    assert same_tensors(back.tickets[1].mask, mask)
     assert equal(back.theta0, values)
 
 
@@ -456,7 +458,8 @@ def test_nothing_is_copied_through_a_link(tmp_path, run, name):
 
 # --- sets of pruned models: what a file says of itself, and what is declared ---
 
-RANDOM = without_data(ModelSpec("mlp:8", 36, 3), GenerationConfig(rounds=2, prune=(0.3,), criterion="random"))
+OF_CHANCE = GenerateOptions(rounds=2, prune=(0.3,), criterion="random", scope="layer")
+RANDOM = without_data(ModelSpec("mlp:8", 36, 3), OF_CHANCE)
 RELEASED = LINEAGES["dp"]
 
 

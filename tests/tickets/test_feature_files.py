@@ -16,9 +16,10 @@ from dpltm.features.feature_map import FeatureMap
 from dpltm.features.normalisation import ChannelStatistics
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask, network_id
+from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.entry import Lineage, to_json
 from dpltm.progress import Silent
-from dpltm.pruning.generation import GenerationConfig, without_data
+from dpltm.pruning.generation import without_data
 from dpltm.records import Arrays, Split, load
 from dpltm.tickets.feature_files import KEY, NAME, FeatureCache, _kept, cache_path, read_map, write_map
 from dpltm.tickets.files import write_lineage
@@ -79,7 +80,7 @@ def test_round_trip(there, raw, kind):
 
 
 def saved_set(folder, made, features):
-    config = GenerationConfig(rounds=1, prune=(0.3,), criterion="random")
+    config = GenerateOptions(rounds=1, prune=(0.3,), criterion="random").for_records(1000)
     said = {"name": "n", "criterion": "random", "provenance": "data-free", "config": {}}
     return store_set(folder, without_data(ModelSpec("mlp:6", features, 3), config), feature_map=made, **said)
 

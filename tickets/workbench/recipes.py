@@ -445,7 +445,7 @@ def check_options(command: str, section: Section, start: Section, decided: Itera
 
 def stand_in(plan: generate.Generation, made_from: Lineage = NO_LINEAGE) -> TicketSet:
     """Return a set like the one that is planned, untrained: with as many live weights in each round, at random."""
-    body = without_data(plan.spec, replace(plan.config, criterion="random", rewind=0))
+    body = without_data(plan.spec, replace(plan.options, criterion="random", rewind=0))
     if plan.provenance != "data-free":
         body = replace(body, tickets=tuple(replace(ticket, predictor={}) for ticket in body.tickets))
     columns = {"columns": list(plan.dataset.columns)} if plan.dataset.columns else {}
@@ -491,7 +491,7 @@ class _Rehearsal:
         if "from" in section:
             source, moving = self._set_above(section["from"], "from"), check_options("transfer", options, {})
             code = moving.model and code_named(moving.model, start_provenance=moving.start_provenance)
-            return transfer.transfer(source, self._read(section), moving, model=code or None).tickets
+            return transfer.transfer(source, self._read(section), moving, model=code or None)[0]
         making = check_options("generate", options, {})
         model = own_of(making.model, making)
         plan = generate.plan(self._read(section), making, self.ledger, self.services, model=model, own=True)

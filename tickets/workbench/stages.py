@@ -74,7 +74,7 @@ def generate(request: GenerateRequest, progress: Progress, *, own: bool = False)
             progress.say(f"going on from {checkpoints.latest.place}")
         plan = generation.plan(dataset, request, ledger, services(progress), model=model, going_on=going_on, own=own)
         # or the set could not be written, or read again
-        ticket_set.check_size("`rounds`", plan.spec, plan.config.rounds + 1)
+        ticket_set.check_size("`rounds`", plan.spec, request.rounds + 1)
         ticket_set.check_text("`name`", request.name or "")
         ticket_set.check_text("`dataset`: its name", dataset.name)
         if request.dry_run:
@@ -290,26 +290,25 @@ def _configuration(request: dict[str, Any], result: SearchResult) -> Iterator[st
 # --- ticket sets from others, and from pruned models ------------------------------------------------------------------
 
 
-def transfer(request: TransferRequest, progress: Progress) -> dict[str, Any]:
+def transfer(request: TransferRequest, _: Progress) -> dict[str, Any]:
     """Write tickets for other records; return the answer of ``dpltm tickets transfer``."""
-    del progress
     out = Path(request.out or "")
     check_free(out)
     name, number = split_round(request.set or "")
     tickets = find_set(name)
     model = None if request.model is None else code_named(request.model, start_provenance=request.start_provenance)
     dataset = open_dataset(request)
-    carried = transferred(tickets, dataset, request, round=number, model=model)
-    saved = ticket_set.save_ticket_set(out, carried.tickets)
+    carried, layers, notes = transferred(tickets, dataset, request, round=number, model=model)
+    saved = ticket_set.save_ticket_set(out, carried)
     return as_flags({
         "ticket_set": str(out),
         "id": saved.id,
         "model": saved.body.spec.text,
         "mode": request.mode,
         "provenance": saved.provenance,
-        "layers": [asdict(layer) for layer in carried.layers],
+        "layers": layers,
         "tickets": ticket_set.ticket_rows(saved.body),
-        "notes": list(carried.notes),
+        "notes": notes,
     })  # fmt: skip
 
 

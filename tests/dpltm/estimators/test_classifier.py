@@ -35,6 +35,7 @@ from dpltm.training.artifacts import Draws
 from dpltm.verbs.evaluate import ROWS
 from refusals import refused
 from stage_cases import kinds
+from tensors import same_tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpltm.estimators.UncoveredWarning")  # predictions here are of fits
 
@@ -116,7 +117,7 @@ def tickets():
 def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
     x, y = table()
     taken = classifier(tickets=tickets, round=2, ledger=Ledger()).fit(x, y)
-    assert taken.ticket_.same_as(tickets.body.tickets[2].mask)
+    assert same_tensors(taken.ticket_, tickets.body.tickets[2].mask)
     drawn = classifier(tickets=tickets, select_epsilon=0.5, epsilon=2.0, noise_multiplier=None, ledger=Ledger()).fit(
         x, y
     )
@@ -124,7 +125,7 @@ def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
     assert kinds(drawn.run_.lineage) == ["public", "Selection", "NoisySgd"]
     assert 1.9 < drawn.privacy_.certified.epsilon <= 2
     assert drawn.privacy_.nominal is not None
-    assert any(drawn.ticket_.same_as(ticket.mask) for ticket in tickets.body.tickets)
+    assert any(same_tensors(drawn.ticket_, ticket.mask) for ticket in tickets.body.tickets)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from dpltm.networks.masks import Mask
 from dpltm.networks.state import weights_of
 from dpltm.training.descent import cross_entropy
 from refusals import refused
+from tensors import same_tensors
 
 
 def network(*widths: int) -> nn.Sequential:
@@ -53,11 +54,11 @@ def test_nested_and_same_agree_with_a_loop_over_positions(pairs):
     first, second = as_mask(pairs, 0), as_mask(pairs, 1)
     implied = all(b or not a for _, _, bits, others in pairs for a, b in zip(bits, others, strict=True))
     assert first.nested_in(second) == implied
-    assert first.same_as(second) == all(bits == others for _, _, bits, others in pairs)
+    assert same_tensors(first, second) == all(bits == others for _, _, bits, others in pairs)
     both = Mask({name: first[name] & second[name] for name in first})
     assert both.nested_in(first)
     assert both.nested_in(second)
-    assert first.nested_in(both) == first.same_as(both)
+    assert first.nested_in(both) == same_tensors(first, both)
 
 
 def test_a_mask_cannot_be_changed():

@@ -24,7 +24,8 @@ from dpltm.networks.evaluation import count_correct, total_score
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import OwnNetwork, check_scored_rows, network_notes
 from dpltm.networks.state import put, weights_of
-from dpltm.pruning.generation import GenerationConfig, dense_mask, make_schedule, without_data
+from dpltm.options.generate import GenerateOptions
+from dpltm.pruning.generation import dense_mask, make_schedule, without_data
 from dpltm.training.descent import cross_entropy
 from opened import arrays_of
 from own_networks import CASES, CLASSES, LABELS, PARTS, Case, FrozenNorm, HandMade, ResNet20
@@ -148,7 +149,7 @@ def test_frozen_parameters_are_neither_live_nor_pruned():
     assert spec.prunable == ("fc2.weight",)
     mask = dense_mask(spec)
     assert (mask.live, mask.density) == (8 * 3 + 3, 1.0)
-    made = without_data(spec, GenerationConfig(rounds=2, criterion="random", prune=(0.5,)))
+    made = without_data(spec, GenerateOptions(rounds=2, criterion="random", prune=(0.5,)).for_records(1000))
     last = made.tickets[-1].mask
     assert (last.live, last.density) == (6 + 3, 6 / 24)
     assert bool(last["fc1.weight"].all())
@@ -566,12 +567,10 @@ def test_synflow_goes_through_norms_and_activations_as_if_they_were_not_there():
     plain = nn.Sequential(OrderedDict(a=nn.Linear(6, 4), b=nn.Linear(4, 3)))
     full = nn.Sequential(OrderedDict(a=nn.Linear(6, 4), n=nn.LayerNorm(4), t=nn.GELU(), b=nn.Linear(4, 3)))
     put(full, {**weights_of(full), **weights_of(plain)})
+    options = GenerateOptions(rounds=1, criterion="synflow", scope="global")
     made = [
-        without_data(
-            network(model, start_provenance="data-free"), GenerationConfig(rounds=1, criterion="synflow", scope="global")
-        ).tickets[1].mask
-        for model in (plain, full)
-    ]  # fmt: skip
+        without_data(network(model, start_provenance="data-free"), options).tickets[1].mask for model in (plain, full)
+    ]
     assert all(torch.equal(made[0][name], made[1][name]) for name in ("a.weight", "b.weight"))
 
 
@@ -582,7 +581,7 @@ def test_structured_pruning_of_a_module_and_what_it_cannot_follow():
     made = CRITERIA["structured"].next_mask(step)
     assert sorted(int(row.any()) for row in made["fc1.weight"])[:4] == [0] * 4
     norms = network(ResNet20, CASES["resnet-20"])
-    config = GenerationConfig(rounds=2, criterion="structured", prune=(0.2,))
+    config = GenerateOptions(rounds=2, criterion="structured", prune=(0.2,)).for_records(1000)
     assert len(make_schedule(norms, config)) == 3
-    config = GenerationConfig(rounds=1, criterion="structured", prune=(0.9,))
+    config = GenerateOptions(rounds=1, criterion="structured", prune=(0.9,)).for_records(1000)
     assert "but one unit in every layer, and what belongs to none, has " in refused(make_schedule, norms, config)

@@ -14,16 +14,21 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.compaction import compact
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import weights_of
-from dpltm.pruning.structured import UnitGroup, Units, prune_units, unit_groups
+from dpltm.pruning.structured import Coordinates, Units, prune_units, unit_groups
 from refusals import refused
 
 
-def dying(group: UnitGroup) -> list[dict[str, Tensor]]:
+def layer_of(group: tuple[Coordinates, list[Coordinates]]) -> str:
+    return group[0].name.removesuffix(".weight")
+
+
+def dying(group: tuple[Coordinates, list[Coordinates]]) -> list[dict[str, Tensor]]:
     """For every unit the flat positions that die with it, each once."""
-    found: list[dict[str, Tensor]] = [{} for _ in range(group.count)]
-    for part in (group.incoming, *group.outgoing):
+    incoming, outgoing = group
+    found: list[dict[str, Tensor]] = [{} for _ in range(int(incoming.units.max()) + 1)]
+    for part in (incoming, *outgoing):
         for unit, places in enumerate(found):
-            own = part.positions[part.units == unit]
+            own = part.positions[part.units == unit].flatten()
             places[part.name] = torch.cat([places.get(part.name, own[:0]), own]).unique()
     return found
 
@@ -348,11 +353,11 @@ def test_what_dies_with_a_unit_is_what_only_it_feeds_and_what_makes_it(name):
             generator = torch.Generator().manual_seed(number)
             value.copy_(0.1 + torch.rand(value.shape, generator=generator)) if value.ndim > 1 else value.zero_()
     x = 0.1 + torch.rand(2, *shape, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
-    groups = {group.layer: group for group in unit_groups(model, x)}
+    groups = {layer_of(group): group for group in unit_groups(model, x)}
     assert groups.keys() == users.keys()
     sizes = {name: value.shape for name, value in model.named_parameters()}
     for layer, group in groups.items():
-        assert group.count == len(model.get_submodule(layer).weight)
+        assert len(dying(group)) == len(model.get_submodule(layer).weight)
         for unit, gone in enumerate(dying(group)):
             alone, without = (gradients(model, x, layer, units) for units in ([unit], []))
             direct = {f"{user}.weight" for user in users[layer]}
@@ -396,7 +401,7 @@ def test_units_that_go_into_their_own_layer_are_left_out_and_others_count_once()
             return self.out(a.relu()) + self.out(a.tanh())
 
     (group,) = unit_groups(Twice(), torch.zeros(1, 4))
-    assert group.layer == "a"
+    assert layer_of(group) == "a"
     assert {name: places.tolist() for name, places in dying(group)[1].items()} == {
         "a.weight": [4, 5, 6, 7],
         "out.weight": [1, 4],
@@ -405,7 +410,7 @@ def test_units_that_go_into_their_own_layer_are_left_out_and_others_count_once()
 
 def test_a_graph_is_found_where_gradients_are_switched_off():
     with torch.no_grad():
-        assert [group.layer for group in unit_groups(build(ModelSpec("mlp:3", 2, 2)), torch.zeros(1, 2))]
+        assert [layer_of(group) for group in unit_groups(build(ModelSpec("mlp:3", 2, 2)), torch.zeros(1, 2))]
 
 
 def test_what_cannot_be_traced_is_refused():
@@ -450,7 +455,7 @@ class Beside(nn.Module):
 
 @pytest.mark.parametrize(("groups", "expected"), [(4, [[0, 1], [2, 3]]), (8, [[0], [1], [2], [3]])])
 def test_norm_groups_of_one_layer_are_its_units(groups, expected):
-    found = {group.layer: group for group in unit_groups(Beside(4, 4, groups), torch.zeros(2, 2, 3))}
+    found = {layer_of(group): group for group in unit_groups(Beside(4, 4, groups), torch.zeros(2, 2, 3))}
     assert [(gone["a.weight"][::2] // 2).tolist() for gone in dying(found["a"])] == expected
     outgoing = dying(found["b"])[0]["out.weight"].tolist()
     assert outgoing == [4 + unit + row for row in (0, 8) for unit in expected[0]]

@@ -9,8 +9,10 @@ from torch import nn
 from dpltm.criteria import PruningRound
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.pruning.generation import GenerationConfig, make_schedule, weights_of, without_data
+from dpltm.options.generate import GenerateOptions
+from dpltm.pruning.generation import make_schedule, weights_of, without_data
 from dpltm.pruning.unstructured import by_flow, keep_topk, synflow_scores
+from tensors import same_tensors
 
 SPEC = ModelSpec("mlp:4,3", 5, 2)
 EXAMPLE = torch.full((1, 5), 7.0)  # its values must not matter
@@ -91,9 +93,9 @@ def test_ten_steps_with_fresh_scores(scope):
         model, weights, mask = network(SPEC, seed)
         live = {"fc1.weight": 6, "fc2.weight": 5, "fc3.weight": 3}
         after = by_flow(PruningRound(model, weights, mask, live, scope, EXAMPLE, 0))
-        assert after.same_as(steps_by_hand(weights, mask, live, scope))
+        assert same_tensors(after, steps_by_hand(weights, mask, live, scope))
         assert after.nested_in(mask)
-        differ += not after.same_as(keep_topk(by_paths(weights, mask), mask, live, scope))
+        differ += not same_tensors(after, keep_topk(by_paths(weights, mask), mask, live, scope))
     assert differ > 0, "one step would do the same on these networks: the comparison shows nothing"
 
 
@@ -120,7 +122,7 @@ def test_convolutions():
 def test_global_scope_keeps_to_the_schedule_where_layers_have_left_it(text, prune, rounds):
     """Flow soon sits elsewhere than the schedule of layers has it: the numbers still count in sum, as documented."""
     spec = ModelSpec(text, 64, 10)
-    config = GenerationConfig(criterion="synflow", scope="global", rounds=rounds, prune=prune)
+    config = GenerateOptions(criterion="synflow", scope="global", rounds=rounds, prune=prune).for_records(1000)
     made = without_data(spec, config)
     found = [sum(int(keep.sum()) for keep in ticket.mask.values() if keep.ndim > 1) for ticket in made.tickets]
     assert found == [sum(live.values()) for live in make_schedule(spec, config)]

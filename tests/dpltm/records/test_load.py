@@ -11,6 +11,7 @@ from sklearn.utils import Bunch
 
 from dpltm.cli.main import run
 from dpltm.privacy.entry import HASHES, Part
+from dpltm.privacy.ledger import Ledger
 from dpltm.records import Description, Public, catalogue, from_arrays, load
 from dpltm.records import data_home as default_home
 from dpltm.records.load import convert
@@ -191,7 +192,7 @@ def test_training_records_are_in_no_test_split(write, shared, extra):
 
 
 def test_a_publication_says_that_its_splits_are_separate(tmp_path, write):
-    """Who is in both was published so; a test split of the user's own is looked at."""
+    """Who is in both was published so; a test split of the user's own is looked at, and has an entry."""
     x = np.arange(7011 * 2).reshape(-1, 2)
     write("kmnist-7k", x_train=x, y_train=np.arange(7011) % 10, x_test=x[:4], y_test=np.arange(4))
     assert len(load_from(tmp_path, "kmnist-7k").test) == 4
@@ -200,6 +201,12 @@ def test_a_publication_says_that_its_splits_are_separate(tmp_path, write):
     write("kmnist-7k", x_train=x, y_train=np.arange(7011) % 10)
     mine = write("mine", x_train=x[:4], y_train=np.arange(4))
     assert "`test`: kmnist-7k: 4 of the 4 records" in refused(load_from, tmp_path, "kmnist-7k", test=mine)
+    snapshots = set()
+    for others in (-x[:4], -x[1:5]):
+        mine = write("mine", x_train=others, y_train=np.arange(4))
+        (entry,) = Ledger().apart(load_from(tmp_path, "kmnist-7k", test=mine, bounds=(-20_000, 20_000)))
+        snapshots.add((entry.kind, entry.part.snapshot))
+    assert len(snapshots) == 2, "each file has its own"
 
 
 FINITE = "(counted from 0); features must be finite"

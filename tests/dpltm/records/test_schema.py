@@ -308,7 +308,7 @@ def test_one_column_without_a_name_is_row_numbers_and_two_are_not(tmp_path):
     schema = parse_schema(
         'column.a = { kind = "number", bounds = [0, 9] }\ncolumn.y = { kind = "label", classes = ["no", "yes"] }', "it"
     )
-    assert "has, beside its schema, the columns ''" in refused(load, str(tmp_path / "f.csv"), schema=schema)
+    assert "has, beside those, ''" in refused(load, str(tmp_path / "f.csv"), schema=schema)
 
 
 PAGE = "\n".join(ROWS) + "\n"

@@ -138,9 +138,12 @@ def test_the_mask_alone_refutes_what_is_claimed():
 def test_tickets_that_do_not_depend_on_the_records_tell_nothing(monkeypatch):
     """The same attack on masks made without them: a bound above what is true would be a bug of ours."""
     whole = stage.generate
-    monkeypatch.setattr(
-        stage, "generate", lambda spec, x, y, config, **given: whole(spec, x[:200], y[:200], config, **given)
-    )
+
+    def of_the_first(spec, records, options, **given):
+        x, y = records
+        return whole(spec, (x[:200], y[:200]), options, **given)
+
+    monkeypatch.setattr(stage, "generate", of_the_first)
     found = attacked(private_set())
     assert found.lower_bound == 0
     assert found.facts["correct"] < EMPTY

@@ -146,7 +146,7 @@ def test_late_rewinding():
     early = made(PUBLIC, options_of("magnitude", provenance="public"))
     late = options_of("magnitude", provenance="public", rewind=4)
     assert made(PUBLIC, late).id != early.id
-    assert plan(PUBLIC, late, Ledger(), QUIET).config.steps == 5 + 2 * 1
+    assert plan(PUBLIC, late, Ledger(), QUIET).options.steps_of(3) == 5 + 2 * 1
 
 
 @pytest.mark.parametrize("provenance", ["public", "private"])
@@ -210,7 +210,7 @@ def test_a_batch_is_measured_against_the_records_that_there_are():
     fewer = records(0, records=300)
     with pytest.raises(InputError, match=r"`batch_size`: 250 is more than .* in mine; say a smaller one"):
         plan(fewer, options_of("magnitude", provenance="public", batch_size=250), Ledger(), QUIET)
-    assert plan(fewer, options_of("dp-train", epsilon=1.0, batch_size=250), Ledger(), QUIET).config.batch_size == 250
+    assert plan(fewer, options_of("dp-train", epsilon=1.0, batch_size=250), Ledger(), QUIET).options.batch_size == 250
 
 
 def test_a_set_of_a_sweep_has_a_budget_of_its_own():

@@ -139,7 +139,7 @@ def test_sets_that_share_the_tickets_carry_the_draw_whenever_they_were_made(publ
         replace(public, name="b"),
         copy.copy(public),
         copy.deepcopy(public),
-        transfer(public, other, TransferOptions()).tickets,
+        transfer(public, other, TransferOptions())[0],
     )
     winner = drawn(public)
     assert all(winner.lineage.paid == each.lineage.paid for each in before)

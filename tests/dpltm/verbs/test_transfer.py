@@ -19,14 +19,16 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import for_records
+from dpltm.options.generate import GenerateOptions
 from dpltm.options.tickets import TransferOptions
 from dpltm.privacy.entry import Lineage
-from dpltm.pruning.generation import GenerationConfig, Ticket, Tickets, generate, without_data
+from dpltm.pruning.generation import Ticket, Tickets, generate, without_data
 from dpltm.records import Dataset, from_arrays
 from dpltm.training.artifacts import Draws, Parent, TicketSet
-from dpltm.verbs.transfer import TransferredSet, carry_over, retarget, transfer, without_projection
+from dpltm.verbs.transfer import carry_over, retarget, transfer, without_projection
 from refusals import refused
 from set_entries import DRAWN, LINEAGES, MOMENTS
+from tensors import same_tensors
 
 SEED = 23
 MODES = ("ticket", "mask-only", "shuffled-mask", "random")
@@ -68,7 +70,7 @@ CASES = {
 def made(spec: ModelSpec) -> Tickets:
     """Random tickets; their biases are no zeros, so that a bias of a kept layer can be told from a new one."""
     prune = (0.4, 0.3) if len(layers(spec)) > 1 else (0.4,)
-    tickets = without_data(spec, GenerationConfig(rounds=3, prune=prune, criterion="random", seed=5))
+    tickets = without_data(spec, GenerateOptions(rounds=3, prune=prune, criterion="random", seed=5).for_records(1000))
     generator = torch.Generator().manual_seed(9)
     for value in tickets.theta0.values():
         if value.ndim == 1:
@@ -129,23 +131,23 @@ def test_masks_and_weights_of_every_layer_and_what_is_reported_of_them(case, mod
     for wider, narrower in itertools.pairwise(after.tickets):
         assert narrower.mask.nested_in(wider.mask)
     assert after.tickets[0].mask.density == 1
-    assert [row.layer for row in told] == names
+    assert [row["layer"] for row in told] == names
     for row in told:
-        weight, bias = f"{row.layer}.weight", f"{row.layer}.bias"
-        taken = mode in ("ticket", "shuffled-mask") and row.layer in where.kept | where.repeated
+        weight, bias = f"{row['layer']}.weight", f"{row['layer']}.bias"
+        taken = mode in ("ticket", "shuffled-mask") and row["layer"] in where.kept | where.repeated
         assert torch.equal(after.theta0[bias], (tickets.theta0 if taken else new)[bias])
-        if not (taken and row.layer in where.repeated):
+        if not (taken and row["layer"] in where.repeated):
             assert torch.equal(after.theta0[weight], (tickets.theta0 if taken else new)[weight])
         mask = after.tickets[-1].mask[weight]
-        assert (row.before, row.after) == (where.before.shapes()[weight], where.after.shapes()[weight])
-        assert row.density == pytest.approx(int(mask.sum()) / mask.numel(), rel=1e-12)
-        assert (row.weights != "fresh") == taken
-        assert (row.mask == "dense") == (row.density == 1)
-        if row.density < 1:
+        assert (row["before"], row["after"]) == (where.before.shapes()[weight], where.after.shapes()[weight])
+        assert row["density"] == pytest.approx(int(mask.sum()) / mask.numel(), rel=1e-12)
+        assert (row["weights"] != "fresh") == taken
+        assert (row["mask"] == "dense") == (row["density"] == 1)
+        if row["density"] < 1:
             groups = {"kept": where.kept, "repeated": where.repeated}
-            relation = next((word for word, group in groups.items() if row.layer in group), None)
+            relation = next((word for word, group in groups.items() if row["layer"] in group), None)
             said = {"ticket": relation, "mask-only": relation, "shuffled-mask": "shuffled", "random": "random"}[mode]
-            assert row.mask == (said if relation else "random")
+            assert row["mask"] == (said if relation else "random")
     if after.theta0 is not tickets.theta0:  # nothing to change: the very same weights may come back
         for value in after.theta0.values():
             value.fill_(7.0)
@@ -189,7 +191,7 @@ def moved_masks(tickets: Tickets, name: str, *dimensions: int) -> Tickets:
         Ticket(ticket.round, Mask({**ticket.mask, name: ticket.mask[name].flip(*dimensions)}), None, None)
         for ticket in tickets.tickets
     )
-    assert not others[3].mask.same_as(tickets.tickets[3].mask)
+    assert not same_tensors(others[3].mask, tickets.tickets[3].mask)
     return Tickets(tickets.spec, tickets.theta0, others)
 
 
@@ -204,10 +206,10 @@ def test_no_place_of_a_live_weight_is_looked_at(mode, layer, before, target):
     """Mode random; and several channels that become one: with masks that differ no single filter computes the same."""
     tickets = made(before)
     after, told = carry_over(tickets, target, mode, "sparse", SEED)
-    (row,) = (row for row in told if row.layer == layer)
-    assert (row.mask, row.weights) == ("random", "fresh")
+    (row,) = (row for row in told if row["layer"] == layer)
+    assert (row["mask"], row["weights"]) == ("random", "fresh")
     moved = carry_over(moved_masks(tickets, f"{layer}.weight", 1), target, mode, "sparse", SEED)[0]
-    assert all(one.mask.same_as(other.mask) for one, other in zip(after.tickets, moved.tickets, strict=True))
+    assert all(same_tensors(one.mask, other.mask) for one, other in zip(after.tickets, moved.tickets, strict=True))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -217,7 +219,7 @@ def test_the_seed_decides(mode):
     for name, value in first.theta0.items():
         assert torch.equal(value, again.theta0[name])
     for one, two in zip(first.tickets, again.tickets, strict=True):
-        assert one.mask.same_as(two.mask)
+        assert same_tensors(one.mask, two.mask)
     assert not torch.equal(first.theta0["fc1.weight"], other.theta0["fc1.weight"])
     assert not torch.equal(first.tickets[3].mask["fc1.weight"], other.tickets[3].mask["fc1.weight"])
 
@@ -226,7 +228,8 @@ def test_the_seed_decides(mode):
 def with_predictors() -> Tickets:
     generator = torch.Generator().manual_seed(0)
     x, y = torch.rand(40, 12, generator=generator), torch.randint(4, (40,), generator=generator)
-    return generate(MLP, x, y, GenerationConfig(rounds=2, iterations=3, batch_size=8, seed=1), (x, y))
+    options = GenerateOptions(rounds=2, iterations=3, batch_size=8, seed=1).for_records(len(x))
+    return generate(MLP, (x, y), options, (x, y))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -284,9 +287,9 @@ def test_what_lies_between_projection_and_output_layer_is_the_ticket(classes, fr
         assert (ticket.predictor, ticket.accuracy) == (None, None)
     assert all(narrow.mask.nested_in(wide.mask) for wide, narrow in itertools.pairwise(after.tickets))
     dropped, *others = told
-    assert (dropped.layer, dropped.before, dropped.after) == ("project", (16, 12), ())
-    assert (dropped.mask, dropped.weights) == ("dropped", "dropped")
-    assert [(row.layer, row.weights) for row in others] == [("fc1", "kept"), ("fc2", "kept"), ("fc3", "fresh")]
+    assert (dropped["layer"], dropped["before"], dropped["after"]) == ("project", (16, 12), ())
+    assert (dropped["mask"], dropped["weights"]) == ("dropped", "dropped")
+    assert [(row["layer"], row["weights"]) for row in others] == [("fc1", "kept"), ("fc2", "kept"), ("fc3", "fresh")]
 
 
 def test_private_records_come_to_the_ticket_as_they_are():
@@ -307,7 +310,7 @@ def test_a_projection_that_cannot_be_dropped():
             f" mlp:project{features},300,100, or take `mode` ticket"
         )
     alone = ModelSpec("mlp:project16", 12, 4)
-    bare = without_data(alone, GenerationConfig(rounds=1, prune=(0.4,), criterion="random", seed=5))
+    bare = without_data(alone, GenerateOptions(rounds=1, prune=(0.4,), criterion="random", seed=5).for_records(1000))
     assert "has no layer in common with mlp on 16" in refused(
         carry_over, bare, without_projection(alone, 16, 4), "drop-projection"
     )
@@ -315,10 +318,10 @@ def test_a_projection_that_cannot_be_dropped():
 
 def test_one_round_is_the_dense_network_and_that_ticket(with_predictors):
     tickets, same = replace(SET, body=with_predictors), images(8, (12,), 4)
-    taken = transfer(tickets, same, TransferOptions(), round=2).tickets.body
+    taken = transfer(tickets, same, TransferOptions(), round=2)[0].body
     assert [ticket.round for ticket in taken.tickets] == [0, 1]
-    assert taken.tickets[0].mask.same_as(with_predictors.tickets[0].mask)
-    assert taken.tickets[1].mask.same_as(with_predictors.tickets[2].mask)
+    assert same_tensors(taken.tickets[0].mask, with_predictors.tickets[0].mask)
+    assert same_tensors(taken.tickets[1].mask, with_predictors.tickets[2].mask)
     assert torch.equal(taken.tickets[1].predictor["fc1.weight"], with_predictors.tickets[2].predictor["fc1.weight"])
     assert torch.equal(taken.theta0["fc1.weight"], with_predictors.theta0["fc1.weight"])
 
@@ -340,14 +343,16 @@ def test_retarget(text, before, shape, expected):
 @given(st.integers(1, 40), st.integers(1, 9), st.floats(0.05, 0.7), st.sampled_from(MODES), st.integers(0, 2**62 - 1))
 def test_any_shape_gives_nested_masks_with_a_live_weight_in_every_layer(features, classes, rate, mode, seed):
     tickets = without_data(
-        ModelSpec("mlp:6,5", 9, 4), GenerationConfig(rounds=2, prune=(rate,), criterion="random", seed=1)
+        ModelSpec("mlp:6,5", 9, 4),
+        GenerateOptions(rounds=2, prune=(rate,), criterion="random", seed=1).for_records(1000),
     )
     rounds = carry_over(tickets, ModelSpec("mlp:6,5", features, classes), mode, "sparse", seed)[0].tickets
     assert all(narrow.mask.nested_in(wide.mask) for wide, narrow in itertools.pairwise(rounds))
     assert all(bool(value.any()) for ticket in rounds for value in ticket.mask.values())
 
 
-BODY = without_data(ModelSpec("mlp:8", 36, 3), GenerationConfig(rounds=2, prune=(0.3,), criterion="random"))
+OF_CHANCE = GenerateOptions(rounds=2, prune=(0.3,), criterion="random", scope="layer")
+BODY = without_data(ModelSpec("mlp:8", 36, 3), OF_CHANCE)
 RELEASED = LINEAGES["dp"]
 SET = TicketSet(body=BODY, name="mine", criterion="random", provenance="dp", made_from=RELEASED, config={"a": 1})
 
@@ -358,19 +363,20 @@ def images(count: int = 30, shape: tuple[int, ...] = (6, 6), classes: int = 3, *
     return from_arrays(draw.integers(0, 256, (count, *shape), dtype=np.uint8), labels, **facts)
 
 
-def moved(tickets: TicketSet = SET, round: int | None = None, **options: Any) -> TransferredSet:
+def moved(
+    tickets: TicketSet = SET, round: int | None = None, **options: Any
+) -> tuple[TicketSet, list[Any], list[str]]:
     return transfer(tickets, images(shape=(5, 5)), TransferOptions(**options), round=round)
 
 
 def test_what_the_tickets_depend_on_goes_along() -> None:
-    made = moved()
-    after = made.tickets
+    after, layers, _ = moved()
     assert (after.provenance, after.lineage) == ("dp", RELEASED)
     assert after.parent == Parent(SET.id, "mine", None, "transfer (ticket)")
     assert after.config == {"transfer": {"mode": "ticket", "fresh": "sparse", "seed": 0}}
     assert (after.body.spec.features, len(after.body.tickets)) == (25, 3)
     assert (after.label, after.path, after.name, after.on_mark) == ("mine", None, "mine", None)
-    assert [row.layer for row in made.layers] == ["fc1", "fc2"]
+    assert [row["layer"] for row in layers] == ["fc1", "fc2"]
 
 
 @pytest.mark.parametrize(("number", "rounds"), [(2, 2), (0, 1), (None, 3)])
@@ -378,7 +384,7 @@ def test_whatever_is_taken_the_draws_go_along(number: int | None, rounds: int) -
     """Whoever takes another round than the one that won may do so because of that."""
     drawn_from = replace(SET, draws=Draws())
     drawn_from.mark(Lineage((DRAWN,)))
-    made = moved(drawn_from, number).tickets
+    made = moved(drawn_from, number)[0]
     assert made.lineage.entries == (*RELEASED.entries, DRAWN)
     assert (made.parent.round, len(made.body.tickets)) == (number, rounds)  # type: ignore[union-attr]
     assert SET.lineage == RELEASED
@@ -409,7 +415,7 @@ def other_layers() -> Layers:
 
 def own_tickets(model: Any = Layers, **said: Any) -> TicketSet:
     spec = for_records(own_model(model, **said), images())
-    made = without_data(spec, GenerationConfig(rounds=1, prune=(0.3,), criterion="random"))
+    made = without_data(spec, GenerateOptions(rounds=1, prune=(0.3,), criterion="random").for_records(1000))
     return replace(SET, body=made, provenance="data-free", made_from=Lineage())
 
 
@@ -425,17 +431,17 @@ def test_weights_handed_in_are_declared(mode: str, handed_in: dict[str, Any]) ->
     code, start = handed_in["code"], {name: value for name, value in handed_in.items() if name != "code"}
     message = refused(transfer, tickets, records, options, model=own_model(code, **start))
     assert message.startswith("`start_provenance` is missing: say what the weights")
-    made = transfer(tickets, records, options, model=own_model(code, start_provenance="public", **start))
-    assert [note for note in made.notes if "were declared public; that was not checked" in note]
-    assert made.tickets.provenance == "data-free"
-    behind = transfer(tickets, records, options, model=own_model(code, start_lineage=TRAINED, **start)).tickets
+    made, _, notes = transfer(tickets, records, options, model=own_model(code, start_provenance="public", **start))
+    assert [note for note in notes if "were declared public; that was not checked" in note]
+    assert made.provenance == "data-free"
+    behind = transfer(tickets, records, options, model=own_model(code, start_lineage=TRAINED, **start))[0]
     assert (behind.provenance, behind.lineage.entries) == ("dp", TRAINED.entries)
 
 
 def test_what_was_declared_of_the_tickets_stays_declared() -> None:
     """A class that is drawn takes the place of an instance whose weights were declared public: those are kept."""
     tickets = own_tickets(Layers(), start_provenance="public")
-    made = transfer(tickets, images(classes=2), TransferOptions(), model=own_model(other_layers))
-    spec = made.tickets.body.spec
+    made, _, notes = transfer(tickets, images(classes=2), TransferOptions(), model=own_model(other_layers))
+    spec = made.body.spec
     assert spec.start_provenance == "public"
-    assert [note for note in made.notes if "were declared public" in note]
+    assert [note for note in notes if "were declared public" in note]
