@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -56,29 +56,20 @@ def named(*keys: str) -> dict[str, Cell]:
 
 
 def show_table(rich: RichConsole, rows: Iterable[Any], columns: Mapping[str, Cell], title: str | None = None) -> None:
-    """Show a table of rows, by the heads of its columns."""
-    texts = [
-        [cell(row) if callable(cell) else shown(cell.replace("_", " "), row.get(cell)) for cell in columns.values()]
-        for row in rows
+    """Show a table by the heads of its columns, turned or one for each row where it is too wide, without empty columns."""
+    rows = list(rows)
+    turned = [
+        [head, *(cell(row) if callable(cell) else shown(cell.replace("_", " "), row.get(cell)) for row in rows)]
+        for head, cell in columns.items()
     ]
-    show_texts(rich, list(columns), texts, title)
-
-
-def show_texts(
-    rich: RichConsole, head: Sequence[str], rows: Collection[Sequence[str]], title: str | None = None
-) -> None:
-    """Show a table of texts, turned or one for each row where it is too wide; columns without any are left out."""
-    columns = [at for at in range(len(head)) if any(row[at] not in ("", "-") for row in rows)]
-    texts = [[row[at] for at in columns] for row in (head, *rows)]
-    turned = [list(column) for column in zip(*texts, strict=True)]
-    fitting = next((lines for lines in (texts, turned) if lines and _fits(rich, lines)), None)
+    turned = [texts for texts in turned if not {"", "-"}.issuperset(texts[1:])]
+    head, *lines = [list(texts) for texts in zip(*turned, strict=True)] or [[]]
+    fitting = next((texts for texts in ([head, *lines], turned) if _fits(rich, texts)), None)
     if fitting is None:
-        for row in texts[1:]:
-            show_pairs(rich, row[0], dict(zip(texts[0][1:], row[1:], strict=True)))
+        for line in lines:
+            show_pairs(rich, line[0], dict(zip(head[1:], line[1:], strict=True)))
         return
-    table = Table(title=title, title_justify="left")
-    for text in fitting[0]:
-        table.add_column(text, overflow="fold")
+    table = Table(*(Column(text, overflow="fold") for text in fitting[0]), title=title, title_justify="left")
     for line in fitting[1:]:
         table.add_row(*line)
     rich.print(table)

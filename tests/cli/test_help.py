@@ -13,7 +13,7 @@ from rich.console import Console as RichConsole
 from dpltm.cli.commands import Later
 from dpltm.cli.console import Console
 from dpltm.cli.main import app, run
-from dpltm.cli.show import show_answer, show_texts, shown
+from dpltm.cli.show import named, show_answer, show_table, shown
 from dpltm.options import resolve
 
 
@@ -173,9 +173,8 @@ def at_80_columns(show: Callable[..., None], *arguments: Any) -> str:
 @pytest.mark.parametrize("runs", [2, 20])
 def test_a_table_that_is_too_wide_keeps_its_words_whole(runs: int) -> None:
     head = ["run", *(f"certified{number}" for number in range(15))]
-    shown = at_80_columns(
-        show_texts, RichConsole, head, [[f"r{run}.run", *["add-remove"] * 15] for run in range(runs)]
-    )
+    rows = [dict.fromkeys(head, "add-remove") | {"run": f"r{run}.run"} for run in range(runs)]
+    shown = at_80_columns(show_table, RichConsole, rows, named(*head))
     assert all(word in shown for word in (*head[1:], f"r{runs - 1}.run", "add-remove"))
     assert max(map(len, shown.splitlines())) <= 80
 
