@@ -108,7 +108,7 @@ def run(arguments: list[str]) -> int:
         return _fail(in_flags(str(error)), error.exit_code)
     except typer.exceptions.TyperException as error:
         message = usage_message(error)
-        return _fail(message, 2) if message else 2
+        return _fail(in_flags(message), 2) if message else 2
     except (KeyboardInterrupt, typer.Abort):
         return _fail(INTERRUPTED, 130)
     except Interrupted as stop:

@@ -43,6 +43,7 @@ def test_at_the_terminal(refused, row) -> None:
     said = refused(TYPED[row])
     assert " is gone since 0.3: " in said
     assert said.endswith(GONE[row].rpartition("`")[2])
+    assert "`" not in said, "options are named as they are typed"
 
 
 def test_from_python_and_in_configuration_files(refused) -> None:
