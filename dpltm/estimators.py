@@ -363,7 +363,8 @@ class TicketEstimator(BaseEstimator):
         more: dict[str, Any] = {"of_table": True}
         if schema is not None:
             check_none(IN_SCHEMA, bounds=self.bounds)
-            bounds, more["schema"], more["lineage"] = (0.0, 1.0), schema, lineage_of(schema)
+            bounds = 0.0, 1.0
+            more |= {"schema": schema, "lineage": lineage_of(schema)}
         else:
             more["columns"] = tuple(getattr(self, "feature_names_in_", ())) or None
             if _is_rescaled(x):

@@ -145,7 +145,8 @@ def generate(
     Guarantees:
         The same ``spec``, data, options, number of threads and kind of machine give the same bits. None about privacy.
     """
-    (x, y), batch_size, lr = records, options.batch_size, options.lr
+    x, y = records
+    batch_size, lr = options.batch_size, options.lr
     assert batch_size is not None  # these are options for records
     assert lr is not None
     if batch_size > len(x):

@@ -194,7 +194,8 @@ def _digits() -> Splits:
     # the file itself: importing sklearn.datasets, and much of scipy with it, takes longer than training on what is in it
     file = importlib.metadata.distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
     table = np.loadtxt(str(file), delimiter=",", dtype=np.int64)
-    x, y, out = table[:, :-1].astype(np.uint8).reshape(-1, 8, 8), table[:, -1], np.arange(len(table)) % 5 == 4
+    x, y = table[:, :-1].astype(np.uint8).reshape(-1, 8, 8), table[:, -1]
+    out = np.arange(len(table)) % 5 == 4
     test = RawSplit(copied(x[out]), copied(y[out]), "digits", "x_test", "y_test")
     return RawSplit(copied(x[~out]), copied(y[~out]), "digits"), test
 

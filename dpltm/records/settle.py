@@ -347,9 +347,12 @@ def _cut(dataset: Dataset, hold_out: Fraction | None, subset: str | None, record
     The size of a part of a described dataset follows from the description: how many hashes fall into it is private. It
     is counted on parts of others. From declared ``records`` the share that is held out for the test is taken off.
     """
-    name, size, places, split = dataset.name, dataset.records, dataset._places, dataset.train
+    name, split, places = dataset.name, dataset.train, dataset._places
+    size = dataset.records
     cut, columns = split.rows.cut
-    begin, part, inside = int((hold_out or 0) * HASHES), Part(name), np.ones(len(split), dtype=bool)
+    part = Part(name)
+    begin = int((hold_out or 0) * HASHES)
+    inside = np.ones(len(split), dtype=bool)
     if subset is not None:
         part = parse_subset(subset, name, hashed=(cut, columns), places=None if places is None else size)
         if part.stop <= begin:

@@ -266,7 +266,8 @@ def _under_dp(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Line
 
 def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Lineage, Generation]:
     """Return tickets by ordinary training, their lineage, and the plan with what the records say of features and metric."""
-    options, ledger, dataset, latest = plan.options, plan.ledger, plan.dataset, checkpoints.latest
+    options, ledger, dataset = plan.options, plan.ledger, plan.dataset
+    latest = checkpoints.latest
     facts = _facts(plan)
     looks = [draft for draft in plan.beside if draft.paid]
     if latest is not None and latest.state.get("facts") != facts:

@@ -361,7 +361,9 @@ def find_schema(
     """
     check_delta(options.delta, table.dataset)
     progress.say(f"calibrating noise to epsilon {options.private:g} at delta {options.delta:g}")
-    schema, found_columns, lineage = table.dataset.schema, dict[str, tuple[Column, float]](), NO_LINEAGE
+    schema = table.dataset.schema
+    lineage = NO_LINEAGE
+    found_columns: dict[str, tuple[Column, float]] = {}
     if dry_run:
         release = _release(table, options, ledger, ledger.book, progress)
         account, entry = price(release, ledger.book), release.entry

@@ -220,7 +220,9 @@ class Recipe:
         return str(section.get("provenance", "dp" if section.get("criterion") in DP_CRITERIA else "data-free"))
 
     def _task(self, arm: Arm, seed: int) -> Task:
-        name, needs, own, number = f"{slug(arm.name)}-s{seed}", dict[str, Task](), dict[str, Task](), arm.round
+        name, number = f"{slug(arm.name)}-s{seed}", arm.round
+        needs: dict[str, Task] = {}
+        own: dict[str, Task] = {}
         if arm.latent is not None:
             needs = {"scheme": Task("latent scheme", f"schemes/{slug(arm.name)}", arm.latent["scheme"])}
             own = {"messages": Task("latent encode", f"messages/{name}", arm.latent["encode"], needs)}
