@@ -13,14 +13,8 @@ from typing import Any
 from rich.console import Console as RichConsole
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import (
-    named,
-    show_answer,
-    show_notes,
-    show_table,
-    show_wrote,
-)
-from dpltm.errors import DataError, InputError
+from dpltm.cli.show import named, show_answer, show_notes, show_table, show_wrote
+from dpltm.errors import DataError, InputError, naming
 from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
 from dpltm.privacy.describe import guarantee, percent
@@ -71,13 +65,14 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     as_trained: dict[str, Any] = {name: text for name, text in options_of(run).items() if name in shared}
     request = replace(request, **{name: getattr(request, name) or text for name, text in as_trained.items()})
     opened = partial(open_dataset, request, for_training=not held_out, schema=run.schema if of_table else None)
-    dataset, layout = opened(), stage.text_layout(run)
-    if layout is not None and dataset.features != layout.length:
-        with contextlib.suppress(DataError):  # no texts: another shape, which is refused below
-            dataset = opened(length=layout.length)
-    ledger = ledger_of(request.dataset, request, str(run.config.get("unit", "record")))
-    tested = stage.as_held_out(dataset) if held_out else dataset
-    done = stage.evaluate(run, tested, ledger, services(progress), request.by)
+    with naming(dataset="input", unit_column="unit_column") if held_out else contextlib.nullcontext():
+        dataset, layout = opened(), stage.text_layout(run)
+        if layout is not None and dataset.features != layout.length:
+            with contextlib.suppress(DataError):  # no texts: another shape, which is refused below
+                dataset = opened(length=layout.length)
+        ledger = ledger_of(request.dataset, request, str(run.config.get("unit", "record")))
+        tested = stage.as_held_out(dataset) if held_out else dataset
+        done = stage.evaluate(run, tested, ledger, services(progress), request.by)
     return {"run": str(run.path), **vars(done), "skill": None if done.skill is None else done.skill.to_json()}
 
 

@@ -398,7 +398,7 @@ class TicketEstimator(BaseEstimator):
         options = arguments(TrainOptions, self._options())
         ledger = self.ledger_
         with self._spent.protecting(dataset, ledger, rows_coincide=self.rows_coincide):
-            ticket: Any = api.own_network(self.model, {}) if self.tickets is None else self.tickets
+            ticket: Any = api.own_network(self.tickets if self.model is None else self.model, {})
             if self.select_epsilon is not None:
                 ticket = self._drawn(dataset, ledger, options)
             number = None if self.round is None else whole_number("round", self.round)

@@ -16,6 +16,8 @@ from ranked import Ranked
 
 # Test processes run side by side (make test), and the programs that they start would each take every core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# In tiles of AMX rows of bfloat16 see their neighbours, and pass one by one: test_leaving_out.py has that.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 # The same examples in every run, and no time limit: a red test says something about the code, not about the day or machine.
 SAME = settings(derandomize=True, database=None, deadline=None, max_examples=12)

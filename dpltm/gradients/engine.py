@@ -257,7 +257,7 @@ class RecordGradients:
             return FilteredSum(total, 0)
         self.check(x, y, apart=False)
         if place := self.rehearse(filter):
-            raise InputError(moved_text(place))
+            raise InputError(moved_text(place, torch.is_autocast_enabled(x.device.type)))
         if self.draws and (keys is None or keys.shape != (len(x),)):
             raise InputError("`keys`: the network draws random numbers; give one key a record (sampling.record_keys)")
         if weights is not None:  # clamped, or the bound would rest on the caller
@@ -637,14 +637,16 @@ def shapes_of(
     return tuple(shapes)
 
 
-def moved_text(place: str) -> str:
-    """Return why a training is refused where bits of a record depend on others."""
+def moved_text(place: str, narrow: bool) -> str:
+    """Return why a training is refused where bits of a record depend on others; ``narrow`` if passes are in bfloat16."""
     if place == BY_VALUES:
         return f"model: {BY_VALUES}"
+    remedy = "import dpltm before anything is computed with torch, or set MKL_CBWR=AUTO,STRICT and MKL_DYNAMIC=FALSE"
+    if narrow:  # tiles of AMX multiply by zero what lies behind a row whose length is no multiple of theirs: NaN stays
+        remedy = "leave `precision` out, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
     return (
         f"model: what a record gives depends, in its last bits, on the rows beside it on this machine (seen at {place}): no"
-        " bound would hold; import dpltm before anything is computed with torch, or set MKL_CBWR=AUTO,STRICT and"
-        " MKL_DYNAMIC=FALSE before Python starts"
+        f" bound would hold; {remedy} before Python starts"
     )
 
 

@@ -142,9 +142,11 @@ class SampleSums:
             option = "`compile`" if compiled else "`precision`: bfloat16" if self._narrow else "model or loss"
             raise InputError(f"{option}: fails on made-up records: {first_line(error)}; leave it out") from error
         if place is not None and not alone:
-            raise InputError(moved_text(place))
+            raise InputError(moved_text(place, self._narrow))
         if place is not None:
-            warnings.warn(f"{moved_text(place)}; until then records pass one by one, slowly", stacklevel=2)
+            warnings.warn(
+                f"{moved_text(place, self._narrow)}; until then records pass one by one, slowly", stacklevel=2
+            )
 
     def take(self, sample: Sample | None) -> Tensor:
         """Return the sum over a sample, ``(live,)`` float64, in memory that the next overwrites; ranks but 0 give None."""

@@ -95,7 +95,7 @@ SHARED = ('"0.5:1.0"', '"0.25:0.75"')
 @pytest.mark.parametrize(
     ("changes", "tables", "options", "message"),
     [
-        ((), {"train": "[tran]"}, "", "--config c.toml: tran: Extra inputs are not permitted; docs/recipes.md"),
+        ((), {"train": "[tran]"}, "", "--config c.toml: tran: no such table or key; docs/recipes.md"),
         ((), {"generate": 'out = "x"'}, "", "--config c.toml: generate: out: decided by the recipe, or by [run]"),
         ((), {"train": "dense = true"}, "", "--config c.toml: train: dense: decided by the recipe"),
         ((), {}, "--delta 0.1", "[select] --delta: 0.1 is not between 0 and 1/n = 0.00139 for 719 records or more"),

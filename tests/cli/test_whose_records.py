@@ -194,4 +194,6 @@ def test_within_one_command_rows_are_compared(cli, rows, refused):
 
 def test_a_known_dataset_that_was_trained_on_is_not_measured_as_new_records(cli, refused):
     assert cli("train --dense --dataset digits --model mlp:4 --steps 2 --epsilon 3 --ledger l.jsonl --out r").code == 0
-    assert "is protected by a release on record" in refused("evaluate r --input digits --ledger l.jsonl")
+    assert "--input: digits is protected by a release on record" in refused(
+        "evaluate r --input digits --ledger l.jsonl"
+    )

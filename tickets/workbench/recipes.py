@@ -320,7 +320,9 @@ def at(where: str) -> Iterator[None]:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         place = ".".join(map(str, problem["loc"]))
-        reason = f": {problem['msg'].removeprefix('Value error, ')}; docs/recipes.md has the form"
+        is_extra = problem["type"] == "extra_forbidden"
+        words = "no such table or key" if is_extra else problem["msg"].removeprefix("Value error, ")
+        reason = f": {words}; docs/recipes.md has the form"
         raise InputError(f"{where} {place}".rstrip() + (instead(place) or reason)) from None
     except DpltmError as error:
         error.args = (f"{where} {error}",)

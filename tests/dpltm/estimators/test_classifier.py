@@ -133,6 +133,10 @@ def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
     [
         ({}, "`round` is missing: say which ticket of the set, or train the winner that select returned"),
         ({"round": "2"}, "`round`: '2' is not a whole number of 64 bits"),
+        (
+            {"tickets": 3},
+            "`tickets`: 3 is not the name of a network, a torch.nn.Module, its class, or a factory of one",
+        ),
         ({"select_epsilon": 0.1, "model": "mlp"}, "`tickets`: a set decides the network; leave model= out"),
         (
             {"select_epsilon": 0.1, "epsilon": 0.5},
@@ -145,7 +149,7 @@ def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
     ],
 )
 def test_what_does_not_go_with_tickets(tickets, given, text):
-    made = classifier(tickets=tickets, ledger=Ledger(), **given)
+    made = classifier(**{"tickets": tickets, "ledger": Ledger(), **given})
     assert refused(made.fit, *table()) == text
     assert made.ledger_.entries == ()  # no ticket was drawn
 

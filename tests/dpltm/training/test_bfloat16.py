@@ -171,8 +171,8 @@ def test_where_bits_move_records_pass_alone_or_training_is_refused(make: Callabl
     many = replace(config, mechanism=NoisySgd(0.4, 10**6, 1.0))
     assert refused(noisy, make(), x, y, many) == (
         "model: what a record gives depends, in its last bits, on the rows beside it on this machine (seen at"
-        f" {seen}): no bound would hold; import dpltm before anything is computed with torch, or set"
-        " MKL_CBWR=AUTO,STRICT and MKL_DYNAMIC=FALSE before Python starts"
+        f" {seen}): no bound would hold; leave `precision` out, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before Python"
+        " starts"
     )
 
 

@@ -273,17 +273,25 @@ torch.mm(torch.rand(64, 10), torch.rand(10, 7))  # the library has settled how i
 from leaving_out import FILTERS, attacked
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    attack = attacked("one layer", FILTERS["normalize"], 61, 1, "alike")
+    attack = attacked(HOW)
 alone = any("records pass one by one" in str(warning.message) for warning in caught)
 print(alone == (attack.gradients.pass_rows == 1), max(attack.moved(seed, 37 * seed % 61) for seed in range(4)) <= 1)
 """
 
 
-def test_a_library_that_was_used_before_its_mode_could_be_set_is_found_out():
+@pytest.mark.parametrize(
+    ("unset", "how"),
+    [
+        (("MKL_CBWR", "MKL_DYNAMIC"), '"one layer", FILTERS["normalize"], 61, 1, "alike"'),
+        (("ONEDNN_MAX_CPU_ISA",), '"odd layers", FILTERS["normalize"], 61, 1, "extreme", precision="bfloat16"'),
+    ],
+)
+def test_a_library_that_was_used_before_its_mode_could_be_set_is_found_out(unset, how):
     """By the rehearsal, on machines where it matters; the bound holds on all."""
-    env = {name: value for name, value in os.environ.items() if name not in ("MKL_CBWR", "MKL_DYNAMIC")}
+    env = {name: value for name, value in os.environ.items() if name not in unset}
     env["PYTHONPATH"] = os.pathsep.join(sys.path)
-    done = subprocess.run([sys.executable, "-c", USED_BEFORE], env=env, capture_output=True, text=True, check=True)
+    code = USED_BEFORE.replace("HOW", how)
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True"]
 
 

@@ -72,8 +72,8 @@ def ready(text: str, **options: Any) -> dict[str, TrainingPlan]:
         (DENSE + DENSE, "named twice"),
         (DENSE + '[tickets.b]\nfrom = "c"\n[tickets.c]\nfrom = "b"\n', "[tickets.b] from: 'c' is not"),
         # tables, by pydantic
-        (DENSE + "[figures]\n", "figures: Extra inputs are not permitted; docs/recipes.md has the form"),
-        (ARM + 'naem = "b"\n', "[[arm]] 'x' naem: Extra"),
+        (DENSE + "[figures]\n", "figures: no such table or key; docs/recipes.md has the form"),
+        (ARM + 'naem = "b"\n', "[[arm]] 'x' naem: no such table or key"),
         (ARM + "latent = { scheme = 3 }", "[[arm]] 'x' latent.scheme: Input should be a valid dictionary"),
         ("", "arm: Field required"),
         (DENSE + "[quick]\nseeds = -1\n", "quick.seeds: Input should be greater than"),
