@@ -81,8 +81,9 @@ def test_a_winner_is_saved_with_its_set_and_its_lineage_or_not_at_all(here, firs
     winner = dpltm.select(tickets, *arrays(0), eps1=0.5, score="additive")
     number = first
     while dies_at(number, lambda: dpltm.tickets.save(winner, "s"), here):
-        assert there(here) == set() or all(name.startswith(".s.") for name in there(here)), "its place changes last"
-        dpltm.tickets.save(winner, "s")
+        if there(here) != {"s"}:
+            assert all(name.startswith(".s.") for name in there(here)), "its place changes last"
+            dpltm.tickets.save(winner, "s")
         found = dpltm.tickets.load("s")
         assert isinstance(found, Winner)
         assert (found.lineage, found.tickets.lineage) == (winner.lineage, winner.tickets.lineage)
@@ -122,7 +123,7 @@ def test_a_run_goes_on_wherever_it_died(here, first):
     while dies_at(number, partial(run, command), here):
         spent = kinds()
         assert run(command) == 0
-        assert there(Path("o")) == {"tickets", "run", "recipe.json", "result.json"}
+        assert there(Path("o")) == {"tickets", "run", "recipe.json", "generate.json", "select.json"}
         paid = kinds()
         assert paid >= spent
         assert paid["sgd"] == 1
