@@ -351,6 +351,8 @@ class TicketEstimator(BaseEstimator):
 
     def _dataset(self, x: Any, y: np.ndarray, units: Any) -> Dataset:
         """Return records with all that parameters say of them; keep what predictions need to know."""
+        if not isinstance(self.tickets, TicketSet | Winner | None):
+            raise InputError("tickets", self.tickets, "a set or a winner", "open its folder: dpltm.tickets.load(path)")
         if self.tickets is not None and self.model is not None:
             raise InputError("`tickets`: a set decides the network; leave model= out")
         self._schema = schema = as_schema(self.schema)
@@ -398,7 +400,7 @@ class TicketEstimator(BaseEstimator):
         options = arguments(TrainOptions, self._options())
         ledger = self.ledger_
         with self._spent.protecting(dataset, ledger, rows_coincide=self.rows_coincide):
-            ticket: Any = api.own_network(self.tickets if self.model is None else self.model, {})
+            ticket: Any = api.own_network(self.model, {}) if self.tickets is None else self.tickets
             if self.select_epsilon is not None:
                 ticket = self._drawn(dataset, ledger, options)
             number = None if self.round is None else whole_number("round", self.round)

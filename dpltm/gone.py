@@ -51,7 +51,7 @@ GONE: dict[str, str] = {
     "--features network": "take scatter, drawings or photographs, or `freeze` the first layers of a `model` FILE:NAME",
     "--public": "leave it out; scatter and conv are normalised within each record",
     "--unit": "name the column with the person of each record by `unit_column`; a single record is protected without it",
-    "--clip-quantile": "take a `clip-norm`: one that follows the gradients won nothing (docs/results.md)",
+    "--clip-quantile": "take a `clip_norm`: one that follows the gradients won nothing (docs/results.md)",
     "--sampling truncated": "take poisson: passes have one shape whatever the batch",
     "privacy noise --noise-multiplier": "the answer is the least noise; ask dpltm privacy epsilon what steps and rates cost",
     "report SET": "dpltm tickets show SET, and the README.md in it, say what it is",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +13,11 @@ from torch import Tensor, nn
 from dpltm.errors import InputError
 from dpltm.networks import Batch, Network
 from dpltm.networks.full_precision import aligned
-from dpltm.networks.skill import Skill, TargetSkill, skill_of, target_skill_of
+from dpltm.networks.skill import Skill, skill_of
 from dpltm.networks.state import evaluating, unwritten
 from dpltm.records.batches import Inputs
 from dpltm.records.dataset import LEVELS, Dataset
 from dpltm.records.made_up import bits_hold, filled_up, follows
-from dpltm.records.subgroups import Subgroups
 from dpltm.records.units import ABSENT
 
 CHUNK = 1024
@@ -179,25 +179,10 @@ def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK, *, alike: bool = Tr
                 yield model(aligned(rows) if alike else rows)
 
 
-def skill(
-    model: nn.Module,
-    x: Inputs,
-    y: Tensor,
-    names: Sequence[str] = (),
-    metric: str = "accuracy",
-    groups: Subgroups | None = None,
-) -> Skill | None:
-    """Return how good a network is at telling classes of records that are not protected, as :func:`skill_of`."""
+def skill(model: nn.Module, x: Inputs, y: Tensor, **judging: Any) -> Skill | None:
+    """Return how good a network is at telling classes of records that are not protected; ``judging`` as :func:`skill_of`."""
     values = torch.cat([chunk.cpu() for chunk in outputs(model, x, alike=False)])
-    return skill_of(values.numpy(), y.cpu().numpy(), names, metric, groups)
-
-
-def target_skill(
-    model: nn.Module, x: Inputs, y: Tensor, target: tuple[float, float], metric: str
-) -> TargetSkill | None:
-    """Return how good a network is at predicting numbers of a range, as :func:`skill`; None if outputs are not finite."""
-    values = torch.cat([chunk.cpu() for chunk in outputs(model, x, alike=False)])
-    return target_skill_of(values.numpy(), y.cpu().numpy(), target, metric)
+    return skill_of(values.numpy(), y.cpu().numpy(), **judging)
 
 
 def check_no_target(dataset: Dataset, taker: str) -> None:

@@ -1,7 +1,8 @@
 """How good a network is on labelled records, beside what takes no skill: always saying the most frequent class, or the mean.
 
 All of it comes from outputs and labels of records that are not protected. Intervals cover 95 % and speak of this one network
-on other records of the same kind, which they take as independent. (scikit-learn's metrics would take a second to import.)
+on other records of the same kind: independent ones, or of independent persons (``owners``), whose records may be as alike as
+these are. (scikit-learn's metrics would take a second to import.)
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ SMALLEST = 10
 
 MOST_SHOWN = 100
 """Classes of a confusion matrix, at most."""
+
+Owners = np.ndarray | None
+"""Whose each record is, ``(n,)`` numbers from 0; None of records that are independent."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,7 @@ def skill_of(
     names: Sequence[str] = (),
     metric: str = "accuracy",
     groups: Subgroups | None = None,
+    owners: Owners = None,
 ) -> Skill | None:
     """Return how good a network is by its ``outputs (n, K)`` before the softmax, for ``labels (n,)`` of classes with
     ``names``; None where they are not finite, or do not tell classes. ``groups`` of the records are judged as well."""
@@ -209,6 +214,10 @@ def skill_of(
     logs = outputs - outputs.max(1, keepdims=True)
     logs -= np.log(np.exp(logs).sum(1, keepdims=True))
     two = classes == 2
+    gained, lost = int(right.sum() - right[most]), int(of_class[most] - right[most])
+    is_right = (predicted_class == labels).astype(np.float64)
+    change = is_right - (labels == most)
+    recalls = (is_right - right[labels] / of_class[labels]) / of_class[labels]
     shares = of_class[present] / count
     stated = (np.exp(logs[:, 1]), labels == 1) if two else (np.exp(logs.max(1)), predicted_class == labels)
     bins = tuple(starmap(Bin, _bins(*stated)))
@@ -218,12 +227,12 @@ def skill_of(
         ranked = {1: outputs[:, 1] - outputs[:, 0]}
     return Skill(
         records=count,
-        accuracy=Estimate(accuracy, *wilson(accuracy, count)),
+        accuracy=Estimate(accuracy, *wilson(accuracy, count / _alike(is_right - accuracy, owners))),
         majority=class_names[most],
         majority_accuracy=float(of_class[most] / count),
-        difference=_paired(int(right.sum() - right[most]), int(of_class[most] - right[most]), count),
-        balanced_accuracy=_mean_recall(right[present], of_class[present]),
-        auc=_auc(ranked, labels, count - int(of_class[most])) if present.sum() > 1 else None,
+        difference=_paired(gained, lost, count, _alike(change - change.mean(), owners)),
+        balanced_accuracy=_mean_recall(right[present], of_class[present], _alike(recalls, owners)),
+        auc=_auc(ranked, labels, count - int(of_class[most]), owners) if present.sum() > 1 else None,
         classes=tuple(
             ClassSkill(name, int(all_of), _ratio(correct, all_of), _ratio(correct, predicted))
             for name, correct, all_of, predicted in zip(class_names, right, of_class, of_predicted, strict=True)
@@ -233,30 +242,42 @@ def skill_of(
         points=_points(np.exp(logs[:, 1]), labels == 1) if two and present.all() else (),
         confusion=tuple(tuple(map(int, row)) for row in matrix) if classes <= MOST_SHOWN else None,
         metric=metric,
-        chance_over_share=_chance_over_share(np.exp(logs).mean(0), of_class, class_names),
+        chance_over_share=_chance_over_share(np.exp(logs), labels, of_class, class_names, owners),
         log_loss=float(-logs[np.arange(count), labels].mean()),
         shares_log_loss=float(-(shares * np.log(shares)).sum()),
-        groups=() if groups is None else tuple(_by_group(outputs, labels, groups)),
+        groups=() if groups is None else tuple(_by_group(outputs, labels, groups, owners)),
     )
 
 
-def _chance_over_share(chances: np.ndarray, records: np.ndarray, names: Sequence[str]) -> ChanceRatio | None:
-    """Of mean chances and records of each class, ``(K,)``."""
-    count, present = int(records.sum()), records.nonzero()[0]
+def _alike(influence: np.ndarray, owners: Owners) -> float:
+    """How many times its variance is that of independent records, at least 1: their ``influence`` on a figure is added up by
+    owner (Liang and Zeger 1986); where none has any, as if an owner's records were all the same."""
+    if owners is None:
+        return 1.0
+    influence = influence if influence.any() else np.ones(len(owners))
+    return max(1.0, float((np.bincount(owners, influence) ** 2).sum() / (influence**2).sum()))
+
+
+def _chance_over_share(
+    chances: np.ndarray, labels: np.ndarray, records: np.ndarray, names: Sequence[str], owners: Owners
+) -> ChanceRatio | None:
+    """Of the chances of each record, ``(n, K)``, and records of each class."""
+    count, present, means = len(labels), records.nonzero()[0], chances.mean(0)
     with np.errstate(divide="ignore"):  # a chance of 0 is farthest
-        distances = np.abs(np.log(chances[present] * count / records[present]))
+        distances = np.abs(np.log(means[present] * count / records[present]))
     at = 1 if len(records) == 2 else int(present[distances.argmax()])
     if not records[at]:
         return None
-    low, high = wilson(records[at] / count, count)
-    chance = float(chances[at])
-    return ChanceRatio(chance * count / int(records[at]), chance / high, chance / low, names[at])
+    chance = float(means[at])
+    ratio = chance * count / int(records[at])
+    low, high = wilson(records[at] / count, count / _alike(chances[:, at] - ratio * (labels == at), owners))
+    return ChanceRatio(ratio, chance / high, chance / low, names[at])
 
 
-def _by_group(outputs: np.ndarray, labels: np.ndarray, groups: Subgroups) -> Iterator[GroupSkill]:
+def _by_group(outputs: np.ndarray, labels: np.ndarray, groups: Subgroups, owners: Owners) -> Iterator[GroupSkill]:
     for code, name in enumerate(groups.names):
         own = groups.codes == code
-        of_group = skill_of(outputs[own], labels[own])
+        of_group = skill_of(outputs[own], labels[own], owners=None if owners is None else owners[own])
         if of_group is None or own.sum() < SMALLEST:
             yield GroupSkill(name, int(own.sum()))
         else:
@@ -271,7 +292,7 @@ def _within(value: float, half: float) -> Estimate:
     return Estimate(value, max(0.0, value - half), min(1.0, value + half))
 
 
-def wilson(share: float, records: int) -> tuple[float, float]:
+def wilson(share: float, records: float) -> tuple[float, float]:
     """Return Wilson's 95 % interval of a share of some records."""
     square = QUANTILE**2 / records
     middle = (share + square / 2) / (1 + square)
@@ -279,20 +300,20 @@ def wilson(share: float, records: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _paired(gained: int, lost: int, count: int) -> Estimate:
+def _paired(gained: int, lost: int, count: int, alike: float = 1.0) -> Estimate:
     """Agresti and Min: half a record is added to each of the four cells of the table, so that no interval has width 0."""
     all_of, change = count + 2, gained - lost
-    half = QUANTILE * math.sqrt(gained + lost + 1 - change**2 / all_of) / all_of
+    half = QUANTILE * math.sqrt(alike * (gained + lost + 1 - change**2 / all_of)) / all_of
     return Estimate(change / count, change / all_of - half, change / all_of + half)
 
 
-def _mean_recall(hits: np.ndarray, of_class: np.ndarray) -> Estimate:
+def _mean_recall(hits: np.ndarray, of_class: np.ndarray, alike: float) -> Estimate:
     shrunk = (hits + 1) / (of_class + 2)  # or a recall of 0 or 1 would be certain
-    half = QUANTILE * math.sqrt(float((shrunk * (1 - shrunk) / of_class).sum())) / len(hits)
+    half = QUANTILE * math.sqrt(alike * float((shrunk * (1 - shrunk) / of_class).sum())) / len(hits)
     return _within(float((hits / of_class).mean()), half)
 
 
-def _auc(ranked: Mapping[int, np.ndarray], labels: np.ndarray, outside: int) -> Estimate:
+def _auc(ranked: Mapping[int, np.ndarray], labels: np.ndarray, outside: int, owners: Owners) -> Estimate:
     """Mean area over classes; DeLong's placements of a record, summed over classes, are its influence on that mean."""
     areas = []
     influence = np.zeros(len(labels))
@@ -304,9 +325,10 @@ def _auc(ranked: Mapping[int, np.ndarray], labels: np.ndarray, outside: int) -> 
         areas.append(area)
         for rows, placed in ((own, above), (~own, below)):
             influence[rows] += (placed - area) / math.sqrt(len(placed) * max(len(placed) - 1, 1))
-    mean, spread = math.fsum(areas) / len(areas), math.sqrt(float((influence**2).sum())) / len(areas)
-    if spread == 0 or outside < FEW:
-        return Estimate(mean, *wilson(mean, outside))
+    alike = _alike(influence, owners)
+    mean, spread = math.fsum(areas) / len(areas), math.sqrt(alike * float((influence**2).sum())) / len(areas)
+    if spread == 0 or outside < FEW * alike:
+        return Estimate(mean, *wilson(mean, outside / alike))
     return _within(mean, QUANTILE * spread)
 
 
@@ -401,7 +423,7 @@ def predicted(outputs: np.ndarray, target: tuple[float, float]) -> np.ndarray:
 
 
 def target_skill_of(
-    outputs: np.ndarray, labels: np.ndarray, target: tuple[float, float], metric: str = "r2"
+    outputs: np.ndarray, labels: np.ndarray, target: tuple[float, float], metric: str = "r2", owners: Owners = None
 ) -> TargetSkill | None:
     """Return how good outputs ``(n, 2)`` are for ``labels``, levels of a range from 0 to ``LEVELS``; None if not finite."""
     if not np.isfinite(outputs).all():
@@ -416,7 +438,7 @@ def target_skill_of(
     if variance > 0:
         value = 1 - squared / variance
         influence = (apart**2 * (1 - value) - errors**2) / variance
-        half = QUANTILE * float(influence.std()) / math.sqrt(len(labels))
+        half = QUANTILE * float(influence.std()) * math.sqrt(_alike(influence, owners) / len(labels))
         r2 = Estimate(value, value - half, min(1.0, value + half))
     return TargetSkill(
         len(labels), r2, math.sqrt(squared), float(np.abs(errors).mean()), math.sqrt(variance),

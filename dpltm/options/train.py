@@ -73,13 +73,7 @@ class TrainOptions(
     lineage: str | None = option(None, "What settings were searched on, as dpltm tune writes it.", "JSON", hidden=True)
     noise: str = option("secure", NOISE_HELP, "secure|fast|nominal|banded[:BANDS]", section="Computation")
     device: str = option("cpu", "Where the network trains.", choices=("cpu", "cuda"))
-    head: str | None = option(
-        None,
-        HEAD_HELP,
-        choices=("dp-sgd", LEAST_SQUARES),
-        shown=HEAD,
-        section="Head",
-    )
+    head: str | None = option(None, HEAD_HELP, choices=("dp-sgd", LEAST_SQUARES), shown=HEAD, section="Head")
 
 
 class StartOptions(Options):

@@ -59,7 +59,7 @@ class Account:
             if entry.paid and entry.unit != self.unit:
                 raise InputError(
                     f"`unit`: a release from {entry.part} ({entry.words}) protects one {entry.unit}, and this account one"
-                    f" {self.unit}: the two have no common figure; use another `ledger`"
+                    f" {self.unit}, with no common figure; use another `ledger`, in Python with unit={entry.unit!r}"
                 )
 
     @classmethod
@@ -301,8 +301,8 @@ def check_moves(account: Account) -> None:
 def check_declared(account: Account, part: Part, kind: str) -> None:
     """Raise InputError if ``part``, from which a release was made, is to be declared public or excluded."""
     measured = (
-        ", or train with `eval_private`, which pays for a measurement; a test split has to be left out of every release,"
-        " that of a schema too (`test`)"
+        ", name the `ledger` that paid, which tells parts of a file apart, or train with `eval_private`, which pays for a"
+        " measurement; a test split has to be left out of every release, that of a schema too (`test`)"
     )
     for entry in account.paid:
         if _meets(entry.part, part, by_name=kind == "public"):

@@ -134,6 +134,11 @@ class Rows:
         return content.digest()
 
     @property
+    def owners(self) -> np.ndarray | None:
+        """Return whose each record is, ``(n,)`` numbers from 0; None where nothing says so."""
+        return None if self._units is None else np.unique(self._units, return_inverse=True)[1]
+
+    @property
     def owners_digest(self) -> bytes | None:
         """SHA-256 of whose each record is, by name, as cuts by person hash them; None where nothing says so."""
         return None if self._units is None else hashlib.sha256(repr(self._units.tolist()).encode()).digest()

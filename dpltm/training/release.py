@@ -21,9 +21,9 @@ from dpltm.features.feature_map import CENTRE
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
 from dpltm.gradients import RecordGradients
 from dpltm.networks import Network, build
-from dpltm.networks.evaluation import accuracy, count_correct, skill, target_skill
+from dpltm.networks.evaluation import accuracy, count_correct, outputs, skill
 from dpltm.networks.own_network import OwnNetwork, check_labels
-from dpltm.networks.skill import Skill, TargetSkill
+from dpltm.networks.skill import Skill, TargetSkill, target_skill_of
 from dpltm.networks.state import weights_of
 from dpltm.options import recorded
 from dpltm.options.train import LEAST_SQUARES
@@ -218,10 +218,13 @@ def skill_on(
     model: nn.Module, dataset: Dataset, ledger: Ledger, test: tuple[Inputs, torch.Tensor], metric: str, by: str | None
 ) -> Skill | TargetSkill | None:
     """Return how good a network is on a test split that was opened, of subgroups ``by`` a column as well."""
+    assert dataset.test is not None
+    judging: dict[str, Any] = {"metric": metric, "owners": dataset.test.rows.owners}
     if dataset.target is not None:
-        return target_skill(model, *test, dataset.target, metric)
+        values = torch.cat([chunk.cpu() for chunk in outputs(model, test[0], alike=False)])
+        return target_skill_of(values.numpy(), test[1].cpu().numpy(), dataset.target, **judging)
     groups = None if by is None else subgroups_of(dataset, stored_test(dataset, ledger), by)
-    return skill(model, *test, dataset.schema.class_names, metric, groups)
+    return skill(model, *test, names=dataset.schema.class_names, groups=groups, **judging)
 
 
 def check_trainable(spec: Network, dataset: Dataset) -> None:

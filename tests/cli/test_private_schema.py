@@ -158,14 +158,14 @@ def test_what_is_read_off_public_records(cli, refused):
         f"{7919 * place % 10**6},{place},{place % 70},{place / 7:.3f},{'no' if place % 4 else 'yes'},1"
         for place in range(400)
     ]
-    Path("d.csv").write_text("customer_id,seat,ward_id,fee,ill,only\n" + "\n".join(rows) + "\n")
+    Path("d.csv").write_text("customer_id,seat,patient,fee,ill,only\n" + "\n".join(rows) + "\n")
     asked = "datasets schema d.csv --from-public --label"
     body = cli(f"{asked} ill --out f.toml --json").json
     kinds = {column.name: column.kind for column in read_schema(Path("f.toml")).columns}
-    assert kinds == {"customer_id": "ignored", "seat": "ignored", "ward_id": "ignored", "fee": "number", "ill": "label",
+    assert kinds == {"customer_id": "ignored", "seat": "ignored", "patient": "ignored", "fee": "number", "ill": "label",
                      "only": "number"}  # fmt: skip
     assert read_schema(Path("f.toml")).label.shares == (0.75, 0.25)
-    assert "look like identifiers: 'customer_id', 'seat', 'ward_id'" in body["notes"][0]
+    assert "look like identifiers: 'customer_id', 'seat', 'patient'" in body["notes"][0]
     Path("s.toml").write_text('[column.seat]\nkind = "number"\nbounds = "private"\n')
     assert cli(f"{asked} ill --schema s.toml --out g.toml").code == 0
     assert read_schema(Path("g.toml")).columns[1].kind == "number"

@@ -14,7 +14,7 @@ from sklearn.metrics import balanced_accuracy_score
 from torch import Tensor, nn
 
 from dpltm.networks.evaluation import STEP, PricedScore, count_correct, scored_rows, total_score
-from dpltm.networks.skill import BINS, DIGITS, RECALLS, GroupSkill, skill_of, wilson
+from dpltm.networks.skill import BINS, DIGITS, RECALLS, GroupSkill, skill_of, target_skill_of, wilson
 from dpltm.networks.state import evaluating
 from dpltm.records.subgroups import Subgroups
 from dpltm.records.units import ABSENT
@@ -146,6 +146,31 @@ def test_the_interval_of_auc_is_that_of_delong() -> None:
     spread = math.sqrt(np.var(np.repeat(above, 12), ddof=1) / 48 + np.var(np.repeat(below, 12), ddof=1) / 36)
     assert found.auc.value == pytest.approx(area)
     assert found.auc.high - found.auc.value == pytest.approx(1.959963984540054 * spread, rel=1e-9)
+
+
+def test_records_of_a_person_that_are_alike_count_as_one() -> None:
+    """Each record four times, all of one owner: the intervals are those of the records once, and not half as wide."""
+    outputs, labels = made(2, 200, common=0.0)
+    often, owners = (outputs.repeat(4, 0), labels.repeat(4)), np.arange(200).repeat(4)
+    judged = skill_of(outputs, labels), skill_of(*often, owners=owners), skill_of(*often)
+    for name in ("accuracy", "difference", "balanced_accuracy", "auc", "chance_over_share"):
+        once, alike, independent = (getattr(skill, name).high - getattr(skill, name).low for skill in judged)
+        assert alike == pytest.approx(once, rel=0.02)
+        assert independent < 0.6 * once
+    once, alike = target_skill_of(outputs, labels, (0, 1)), target_skill_of(*often, (0, 1), owners=owners)
+    assert alike.r2.high == pytest.approx(once.r2.high)
+
+
+def test_an_outcome_that_is_a_coin_of_each_person_is_ranked_by_chance() -> None:
+    """Fifty records a person, ranked by what they share with their person and not with the outcome."""
+    better = 0
+    for seed in range(100):
+        draw, owners = np.random.default_rng(seed), np.arange(80).repeat(50)
+        scores = draw.normal(size=80)[owners] + draw.normal(size=4000)
+        labels = draw.integers(0, 2, 80)[owners]
+        judged = skill_of(np.stack([np.zeros(4000), scores], 1), labels, metric="auc", owners=owners)
+        better += judged.verdict is None
+    assert 0 < better <= 8  # of a hundred: 2.5 are expected
 
 
 @pytest.mark.parametrize(("right", "outside"), [(True, 4), (True, 40), (False, 4)])
