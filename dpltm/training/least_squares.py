@@ -497,7 +497,7 @@ def chance_notes(release: GaussianRelease | None, dataset: Dataset, shares: Sequ
     names = dataset.schema.class_names or range(dataset.classes)
     rows = {name: max(share * dataset.records, 1.0) for name, share in zip(names, shares, strict=False)}
     few = [
-        f"of {name!r}, up to about {count:,.0f}, by {percent(most / count, 0)} or more"
+        f"of {name!r}, up to about {count:,.0f} {dataset.noun}s, by {percent(most / count, 0)} or more"
         for name, count in rows.items()
         if most / count > FAR
     ]

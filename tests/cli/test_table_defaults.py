@@ -161,7 +161,7 @@ def test_how_far_off_noise_alone_leaves_a_small_class_is_said(share: float) -> N
     notes, mechanisms = noted(of_two(1000), f"shares = [{1 - share}, {share}]", ledger=dpltm.Ledger())
     off = 2 * mechanisms[-2].noise_std / (1000 * share)
     said = [note for note in notes if note.startswith("noise alone moves the mean chance of a class: ")]
-    told = f": of 'yes', up to about {1000 * share:.0f}, by {100 * off:.0f} % or more (two deviations)"
+    told = f": of 'yes', up to about {1000 * share:.0f} records, by {100 * off:.0f} % or more (two deviations)"
     assert [note.partition(":")[1] + note.partition(":")[2] for note in said] == ([told] if off > 0.15 else [])
     assert (off > 0.15) == (share == 0.02)
 
@@ -174,7 +174,7 @@ def test_it_is_said_before_payment_by_known_shares_and_else_by_what_is_released(
     notes, _ = noted(frame, schema, ledger=ledger, progress=watcher, epsilon=4.0)
     (said,) = (note for note in notes if note.startswith("noise alone moves the mean chance of a class: of "))
     assert (said in watcher.said) == bool(schema)
-    assert re.search(r"'yes', up to about \d+, by \d+ % or more \(two deviations\)", said)
+    assert re.search(r"'yes', up to about \d+ \w+, by \d+ % or more \(two deviations\)", said)
     assert "'no'" not in said
 
 
