@@ -17,7 +17,7 @@ _SHARED: dict[str, tuple[str, ...]] = {
         "compare --baselines", "compare --kinds", "compare --out", "compare --ledger", "compare --population",
         "compare --jobs",
     ),
-    "search on public records (--for-records N), or train with each setting on one ledger, which pays for all": (
+    "search on public records (`for_records`), or train with each setting on one ledger, which pays for all": (
         "tune --private", "tune --tries",
     ),
     "it was of a private search; name it in dpltm train, with the settings that were found": (
