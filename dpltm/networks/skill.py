@@ -300,7 +300,7 @@ def wilson(share: float, records: float) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _paired(gained: int, lost: int, count: int, alike: float = 1.0) -> Estimate:
+def _paired(gained: int, lost: int, count: int, alike: float) -> Estimate:
     """Agresti and Min: half a record is added to each of the four cells of the table, so that no interval has width 0."""
     all_of, change = count + 2, gained - lost
     half = QUANTILE * math.sqrt(alike * (gained + lost + 1 - change**2 / all_of)) / all_of

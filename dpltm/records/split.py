@@ -133,7 +133,7 @@ class Rows:
             content.update((rows if order is None else rows[:, order]).tobytes())
         return content.digest()
 
-    @property
+    @cached_property
     def owners(self) -> np.ndarray | None:
         """Return whose each record is, ``(n,)`` numbers from 0; None where nothing says so."""
         return None if self._units is None else np.unique(self._units, return_inverse=True)[1]
