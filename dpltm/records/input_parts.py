@@ -59,8 +59,7 @@ Parts = tuple[InputPart, ...]
 
 def shown(names: Sequence[str], limit: int = 8) -> str:
     """Return some names for a message, quoted."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(repr(n) for n in names[:limit]) + more
+    return ", ".join(map(repr, names[:limit])) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def check_columns(

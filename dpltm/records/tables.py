@@ -622,7 +622,8 @@ def _check_header(table: Table, names: list[str], units: str | None, labelled: b
     columns = {column.name: column for column in table.schema.columns}
     spare = set() if labelled else {name for name, column in columns.items() if not column.features}
     wanted = {*columns, *([units] if units in names else [])}
-    check_columns(wanted, names, str(table), "its schema", spare)
+    mark = separator_of(table.source, table.schema.separator) if table.is_csv and len(names) == 1 else ""
+    check_columns(wanted, names, str(table), f"its schema{mark and f', whose separator is {mark!r}'}", spare)
     if units is not None and labelled:
         table.check(units, "unit_column")
     if units in columns and columns[units].kind != "ignored":

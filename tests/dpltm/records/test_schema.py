@@ -139,6 +139,7 @@ def test_all_faults_are_said_at_once(table):
             "schema: it has, beside those, 'more'; give the same",
         ),
         ([ROWS[0] + ",age", *(row + ",1" for row in ROWS[1:])], "schema: it has twice 'age'; give the same"),
+        ([row.replace(",", ";") for row in ROWS], "not those of its schema, whose separator is ',': it lacks 'age'"),
         ([ROWS[0]], "d.csv: holds no records"),
     ],
 )
