@@ -375,13 +375,14 @@ class RecordGradients:
 
     def rehearse(self, filter: Filter) -> str | None:
         """Show on made-up records that no bit of what a record contributes depends on others, in passes as they will be
-        (docs/privacy-model.md 4.4); after :meth:`check`, once, and anew where kernels may have changed: in another number of
-        threads, another precision, or with another plan. Returns the name of a layer where a bit changed, if there is one.
-        """
+        (docs/privacy-model.md 4.4); after :meth:`check`, once, and anew where kernels may have changed: with other threads,
+        precision, or plan. Returns the name of a layer where a bit changed, or that shapes go by values, if there is one."""
         if not self.pass_rows:
             self.settle(1.0)
         self._try(self.pass_rows)
         assert self._plan is not None
+        if self.pass_rows > 1 and any(words in self.unfollowed for words in ("dynamic shape", "masked_select")):
+            return BY_VALUES  # as ``vmap`` says, whatever made-up records show
         narrow = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
         kernels = (self.pass_rows, type(filter), *narrow, torch.get_num_threads(), torch.backends.mkldnn.enabled)
         if kernels in self._rehearsed:

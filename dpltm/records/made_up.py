@@ -273,9 +273,8 @@ def in_float64(modules: Sequence[nn.Module]) -> Iterator[None]:
         for module, parameters, buffers in tensors:
             for name, value in parameters.items():
                 if value is not None and value.is_floating_point():
-                    setattr(
-                        module, name, widened(value)
-                    )  # not by the dictionary: recurrent modules keep a list as well
+                    # not by the dictionary: recurrent modules keep a list as well
+                    setattr(module, name, widened(value))
             for name, buffer in buffers.items():
                 if buffer is not None and buffer.is_floating_point():
                     module._buffers[name] = buffer.double()

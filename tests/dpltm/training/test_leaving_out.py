@@ -5,6 +5,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -225,6 +226,13 @@ def test_records_pass_one_by_one_where_shapes_go_by_values(monkeypatch):
         attack = attacked("routed", FILTERS["normalize"], 61)
     assert attack.gradients.pass_rows == 1
     assert 0 < max(attack.moved(seed, seed) for seed in range(3)) <= 1
+
+
+def test_records_pass_one_by_one_where_rows_are_chosen_that_no_made_up_record_shows(monkeypatch):
+    apart = partial(Applied, lambda self, x: self.head(x[(x[:, 0] - 3.15).abs() > 1e-3]))
+    monkeypatch.setitem(VICTIMS, "window", Victim(lambda: apart(head=nn.Linear(7, 3)), (7,)))
+    with pytest.warns(UserWarning, match=r"go by values of the batch .*records pass one by one"):
+        assert attacked("window", FILTERS["clip"], 61).gradients.pass_rows == 1
 
 
 def test_records_pass_one_by_one_where_a_library_rounds_otherwise_if_nobody_is_padded(monkeypatch):
