@@ -24,7 +24,7 @@ from dpltm.gradients.layer import Layer, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
 from dpltm.gradients.plan import Plan, check_model, make_plan
 from dpltm.gradients.probe import Loss, MadeUp, move, structure, undisturbed
-from dpltm.networks.full_precision import aligned, deterministic, full_precision, threads
+from dpltm.networks.full_precision import FLUSHED, aligned, deterministic, full_precision, threads, unlike_rows
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import unwritten
 from dpltm.randomness.sampling import LIMIT, ROUNDING, check_chunks, scale_of
@@ -198,10 +198,9 @@ class RecordGradients:
         usual = min(most, expected_batch + 4 * math.sqrt(expected_batch))  # nearly every sample fits
         fits = int(max(PASS_BYTES, BOTH_BYTES - usual * kept) // passing)
         fixed = CALL_BYTES * len(self._plan.probe.units) / passing
-        step = vectors if "sparse" in self.kernels.values() else 16  # rows side by side
         widths = () if any_width else self._plan.widths
         fitting = max(least, min(most, fits))
-        self._wanted = shapes_of(expected_batch, fitting, fixed, widths, step, self._smaller, vectors)
+        self._wanted = shapes_of(expected_batch, fitting, fixed, widths, self._smaller, vectors)
         self.pass_rows = self._wanted[-1]
         full = max(1, most // self.pass_rows) * self.pass_rows
         return full + max((rows for rows in self._wanted[:-1] if rows <= most - full), default=0)
@@ -383,6 +382,8 @@ class RecordGradients:
         assert self._plan is not None
         if self.pass_rows > 1 and any(words in self.unfollowed for words in ("dynamic shape", "masked_select")):
             return BY_VALUES  # as ``vmap`` says, whatever made-up records show
+        if self.pass_rows > 1 and (unlike := unlike_rows(torch.is_autocast_enabled("cpu"))):
+            return unlike
         narrow = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
         kernels = (self.pass_rows, type(filter), *narrow, torch.get_num_threads(), torch.backends.mkldnn.enabled)
         if kernels in self._rehearsed:
@@ -601,15 +602,14 @@ def shapes_of(
     most: int,
     fixed: float,
     widths: Collection[int],
-    step: int = 16,
     smaller: int = 0,
     vectors: int = VECTORS,
 ) -> tuple[int, ...]:
     """Rows that passes may have, at most ``most``, ascending, the largest and ``smaller`` others, for the last of a batch.
 
     Steps of ``expected`` records cost least, a pass as much as ``fixed`` rows before its own. Where it can be, no thread has
-    a remainder (``VECTORS``) in tensors of any of ``widths``, numbers a record, in multiples of ``step``, or of any width if
-    none are known; one row where not even a single thread can."""
+    a remainder (``VECTORS``) in tensors of any of ``widths``, numbers a record, nor one thread in records side by side, or
+    of any width if none are known; one row where not even a single thread can."""
     team = torch.get_num_threads()
     spread = 8 * math.sqrt(expected)
     drawn = np.arange(max(1, int(expected - spread)), math.ceil(expected + spread) + 1)
@@ -623,7 +623,7 @@ def shapes_of(
 
     unit = next(unit for unit in (vectors * team, vectors, VECTORS, 1) if unit <= most)
     end = min(most, int(drawn[-1]) + unit) + 1
-    every = range(step, end, step) if widths else ()
+    every = range(vectors, end, vectors) if widths else ()
     even = [rows for rows in every if all(_even(rows * width, vectors) for width in widths)]
     sizes = even or (list(range(unit, end, unit)) if unit > 1 else [1])
     sizes = sizes[:: math.ceil(len(sizes) / 64)]
@@ -643,7 +643,11 @@ def moved_text(place: str, narrow: bool) -> str:
     if place == BY_VALUES:
         return f"model: {BY_VALUES}"
     remedy = "import dpltm before anything is computed with torch, or set MKL_CBWR=AUTO,STRICT and MKL_DYNAMIC=FALSE"
-    if narrow:  # tiles of AMX multiply by zero what lies behind a row whose length is no multiple of theirs: NaN stays
+    if place == FLUSHED:
+        remedy = "leave torch.set_flush_denormal out"
+    elif (
+        narrow
+    ):  # tiles of AMX multiply by zero what lies behind a row whose length is no multiple of theirs: NaN stays
         remedy = "leave `precision` out, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
     return (
         f"model: what a record gives depends, in its last bits, on the rows beside it on this machine (seen at {place}): no"

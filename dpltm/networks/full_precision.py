@@ -144,3 +144,18 @@ def _in_order() -> Callable[[], None]:
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True)
     return partial(torch.use_deterministic_algorithms, enabled, warn_only=warns)
+
+
+FLUSHED = "numbers below 1e-38, which some threads set to zero"
+
+
+def unlike_rows(narrow: bool) -> str:
+    """Name what this machine computes otherwise for a row beside others, whatever made-up records show; nothing if all hold.
+    Passes in bfloat16 are ``narrow``: some tiles let NaN of a row below reach the row above, where records hold none."""
+    tiny = (torch.full((2**17,), 2**16, dtype=torch.int32).view(torch.float32) * 1.0).view(torch.int32)
+    if bool((tiny != tiny[0]).any()):  # a switch of each thread, which nobody can read
+        return FLUSHED
+    rows = torch.ones(64, 17, dtype=torch.bfloat16)
+    rows[1::2] = torch.nan
+    mixed = narrow and bool((rows @ torch.ones(17, 5, dtype=torch.bfloat16))[::2].isnan().any())
+    return "products of bfloat16" if mixed else ""

@@ -235,6 +235,29 @@ def test_records_pass_one_by_one_where_rows_are_chosen_that_no_made_up_record_sh
         assert attacked("window", FILTERS["clip"], 61).gradients.pass_rows == 1
 
 
+def test_some_threads_that_flush_small_numbers_are_found_out_at_any_step():
+    attack = attacked("wide", FILTERS["normalize"], 61)
+    with full_precision.threads(2):
+        torch.ones(2**20).sum()  # other threads begin before
+        torch.set_flush_denormal(True)
+        try:
+            assert full_precision.unlike_rows(narrow=False) == full_precision.FLUSHED
+            assert "the model or the loss failed" in refused(attack.moved, 0, 0)
+        finally:
+            torch.set_flush_denormal(False)
+        assert full_precision.unlike_rows(narrow=False) == ""
+
+
+@pytest.mark.parametrize("records", [33, 120])
+def test_sums_over_what_made_up_records_leave_at_zero_keep_their_order(records, monkeypatch):
+    """Records innermost: the last 16 of 48 are added in another order."""
+    build = partial(Applied, lambda self, x: self.head(torch.relu(-x).T.contiguous().sum(0)[:, None]))
+    monkeypatch.setitem(VICTIMS, "dead", Victim(lambda: build(head=nn.Linear(1, 3)), (57,)))
+    attack = attacked("dead", FILTERS["normalize"], records, physical_batch=None if records == 33 else 48)
+    assert max(attack.moved(seed, seed) for seed in range(9)) <= 1
+    assert attack.gradients.pass_rows % 32 == 0
+
+
 def test_records_pass_one_by_one_where_a_library_rounds_otherwise_if_nobody_is_padded(monkeypatch):
     """Hugging Face leaves a mask out that masks nothing: other kernels, perhaps."""
     library = "def rounded(x, out):\n    return out * (1 + 2.0**-20) if bool((x == 0).any()) else out"
