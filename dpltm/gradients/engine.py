@@ -24,11 +24,11 @@ from dpltm.gradients.layer import Layer, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
 from dpltm.gradients.plan import Plan, check_model, make_plan
 from dpltm.gradients.probe import Loss, MadeUp, move, structure, undisturbed
-from dpltm.networks.full_precision import FLUSHED, aligned, deterministic, full_precision, threads, unlike_rows
+from dpltm.networks.full_precision import aligned, deterministic, flushed_in_part, full_precision, threads, tiles_mix
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import unwritten
 from dpltm.randomness.sampling import LIMIT, ROUNDING, check_chunks, scale_of
-from dpltm.records.made_up import filled_up, same_numbers
+from dpltm.records.made_up import SHAPED, filled_up, same_numbers
 
 ROWS = 32
 """Made-up records that a network is tried with before passes have a shape."""
@@ -60,6 +60,10 @@ numbers are not flushed to zero, unless torch is asked to.)"""
 BY_VALUES = (
     "its operations, or their shapes, go by values of the batch (rows chosen by a mask, packed sequences), and so may the"
     " last bits of a record: no bound would hold; choose by torch.where, and give every layer all records"
+)
+FLUSHED = (
+    "some threads set numbers below 1e-38 to zero, and others do not, so that the last bits of a record go by its place: no"
+    " bound would hold; leave torch.set_flush_denormal out"
 )
 
 
@@ -380,15 +384,17 @@ class RecordGradients:
             self.settle(1.0)
         self._try(self.pass_rows)
         assert self._plan is not None
-        if self.pass_rows > 1 and any(words in self.unfollowed for words in ("dynamic shape", "masked_select")):
-            return BY_VALUES  # as ``vmap`` says, whatever made-up records show
-        if self.pass_rows > 1 and (unlike := unlike_rows(torch.is_autocast_enabled("cpu"))):
-            return unlike
+        if self.pass_rows > 1 and any(words in self.unfollowed for words in SHAPED):
+            return BY_VALUES
+        if self.pass_rows > 1 and torch.get_num_threads() > 1 and flushed_in_part():
+            return FLUSHED
         narrow = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
         kernels = (self.pass_rows, type(filter), *narrow, torch.get_num_threads(), torch.backends.mkldnn.enabled)
         if kernels in self._rehearsed:
             self._shapes = self._rehearsed[kernels]
             return None
+        if self.pass_rows > 1 and narrow[0] and tiles_mix():  # made-up records may hold no NaN
+            return "products of bfloat16"
         rehearsal = _Rehearsal(self, filter)
         device = self._parameters[0].device
         with undisturbed(self._model, self._loss), full_precision(), deterministic(device, self.pass_rows > 1):
@@ -640,14 +646,10 @@ def shapes_of(
 
 def moved_text(place: str, narrow: bool) -> str:
     """Return why a training is refused where bits of a record depend on others; ``narrow`` if passes are in bfloat16."""
-    if place == BY_VALUES:
-        return f"model: {BY_VALUES}"
+    if place in (BY_VALUES, FLUSHED):
+        return f"model: {place}"
     remedy = "import dpltm before anything is computed with torch, or set MKL_CBWR=AUTO,STRICT and MKL_DYNAMIC=FALSE"
-    if place == FLUSHED:
-        remedy = "leave torch.set_flush_denormal out"
-    elif (
-        narrow
-    ):  # tiles of AMX multiply by zero what lies behind a row whose length is no multiple of theirs: NaN stays
+    if narrow:  # tiles of AMX multiply by zero what lies behind a row whose length is no multiple of theirs: NaN stays
         remedy = "leave `precision` out, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
     return (
         f"model: what a record gives depends, in its last bits, on the rows beside it on this machine (seen at {place}): no"

@@ -146,16 +146,23 @@ def _in_order() -> Callable[[], None]:
     return partial(torch.use_deterministic_algorithms, enabled, warn_only=warns)
 
 
-FLUSHED = "numbers below 1e-38, which some threads set to zero"
+GRAIN = 2**15  # numbers from which on torch lets one thread more take part in what is done to each
 
 
-def unlike_rows(narrow: bool) -> str:
-    """Name what this machine computes otherwise for a row beside others, whatever made-up records show; nothing if all hold.
-    Passes in bfloat16 are ``narrow``: some tiles let NaN of a row below reach the row above, where records hold none."""
-    tiny = (torch.full((2**17,), 2**16, dtype=torch.int32).view(torch.float32) * 1.0).view(torch.int32)
-    if bool((tiny != tiny[0]).any()):  # a switch of each thread, which nobody can read
-        return FLUSHED
-    rows = torch.ones(64, 17, dtype=torch.bfloat16)
+def flushed_in_part() -> bool:
+    """True if some threads set numbers below 1e-38 to zero, and others do not: each has a switch, which nobody can read."""
+    products = (_small(GRAIN * torch.get_num_threads()) * 1.0).view(torch.int32)  # compared as they are stored
+    least, largest = products.aminmax()
+    return bool(least != largest)
+
+
+@cache
+def _small(count: int) -> torch.Tensor:
+    return torch.full((count,), 2**16, dtype=torch.int32, device="cpu").view(torch.float32)
+
+
+def tiles_mix() -> bool:
+    """True if tiles of this processor let NaN of a row reach the row above, in products of bfloat16."""
+    rows = torch.ones(64, 17, dtype=torch.bfloat16, device="cpu")
     rows[1::2] = torch.nan
-    mixed = narrow and bool((rows @ torch.ones(17, 5, dtype=torch.bfloat16))[::2].isnan().any())
-    return "products of bfloat16" if mixed else ""
+    return bool((rows @ rows.new_ones(17, 5))[::2].isnan().any())

@@ -157,6 +157,9 @@ class Mixes(Exception):
 _ASKED = (".item()", "data-dependent control flow", "output dynamic shape")
 """What ``vmap`` says where a value is asked for: as a number, as a truth value, or to make a shape of it."""
 
+SHAPED = ("dynamic shape", "masked_select")
+"""What it says of rows that are chosen by a mask: shapes go by values there, whatever made-up records show."""
+
 
 def alone(
     function: Callable[..., Sequence[Tensor]], *rows: Tensor, model: nn.Module | None = None
