@@ -125,9 +125,11 @@ class Sight(NamedTuple):
 
 Sights = list[Sight]
 
-ALIKE, COARSE, FLOOR = 1e-9, 1e-3, 1e-3
-"""Largest difference between a row in the batch and alone, in float64 and in float32: of the row's largest magnitude, or of
-``FLOOR`` times the largest in anything that is looked at for it, since what is zero by nature comes out as rounding."""
+ALIKE, COARSE, FLOOR, LIMIT = 1e-9, 1e-3, 1e-3, 1e4
+"""Largest difference between a row in the batch and alone, in float64 and in float32: of the largest magnitude of the row and
+of the same place in all rows, whichever is less; or of ``FLOOR`` times the largest of the row's values, or gradients, that is
+below ``LIMIT``, and 1 at least: what is zero by nature comes out as rounding. A huge number, such as the mask of an attention,
+hides nothing beside it."""
 
 BLOCK = 2**16
 """Numbers that are compared at once."""
@@ -307,7 +309,7 @@ def odd_rows(x: Tensor, largest: int = 1, declared: Iterable[int] = (), fillings
     if is_whole:
         ways = [(0, (row == 0).to(x.dtype), True)] if largest else []
     else:
-        ways = [(0, 1 - row, True), (0, 1e3 * (row - 0.5), True)]
+        ways = [(0, 1 - row, True), (0, 4 * row - 2, True), (0, 1e3 * (row - 0.5), True)]
     ways += [(0, value, False) for value in (constant(row, largest) if largest or not is_whole else ())]
     return ways + [(0, short[0], False) for short, _ in padded(x[:1], declared, fillings)]
 
@@ -389,16 +391,14 @@ class Trial:
                 raise Mixes(seen.place)
             if beside.numel() and not (seen.slope and self.alike > ALIKE):
                 pairs.append((seen, beside.reshape(len(smooth), -1), other.reshape(len(smooth), -1)))
-        sizes = [_size(beside) for _, beside, _ in pairs]
-        floor = FLOOR * self.alike * torch.stack(sizes).amax(0) if sizes else torch.zeros(())
+        sizes = [_size(beside, 1) for _, beside, _ in pairs]
+        largest = {slope: torch.ones(len(smooth), dtype=torch.float64) for slope in (False, True)}
+        for (seen, *_), size in zip(pairs, sizes, strict=True):
+            largest[seen.slope] = largest[seen.slope].to(size).maximum(size.where(size < LIMIT, 0.0))
         for (seen, beside, other), size in zip(pairs, sizes, strict=True):
-            room = torch.maximum(self.alike * size, floor)
-            most = max(1, BLOCK // beside.shape[1])
-            blocks = zip(*(part.split(most) for part in (beside, other, room, smooth)), strict=True)
-            for mine, alone, allowed, even in blocks:  # what fits a cache is quickest
-                wrong = _differ(mine, alone, allowed).cpu()
-                if bool((wrong & even if seen.slope else wrong).any()):
-                    raise Mixes(seen.place)
+            wrong = _differ(beside, other, self.alike, size, FLOOR * self.alike * largest[seen.slope]).cpu()
+            if bool((wrong & smooth if seen.slope else wrong).any()):
+                raise Mixes(seen.place)
 
     def replace(self, *rows: Tensor) -> None:
         """Raise Mixes where a row changes by a bit when another is replaced, or when a long one is among short ones."""
@@ -490,20 +490,27 @@ def _wide(values: Tensor) -> Tensor:
     return values.double() if values.is_floating_point() else values
 
 
-def _differ(left: Tensor, right: Tensor, room: Tensor) -> Tensor:
-    """Which of the rows ``(n, values)`` differ by more than ``room`` ``(n,)``, where not both are NaN."""
+def _differ(left: Tensor, right: Tensor, alike: float, size: Tensor, floor: Tensor) -> Tensor:
+    """Which of the rows ``(n, values)`` of a ``size`` ``(n,)`` differ where not both are NaN, ``(n,)``: by more than ``alike``
+    of the row's size, or of the same place in the rows, and by more than the row's ``floor`` ``(n,)``."""
     if not left.is_floating_point():
         return (left != right).any(1)
-    if bool(((left - right).abs_().amax(1) <= room).all()):
+    most = max(1, BLOCK // left.shape[1])  # what fits a cache is quickest
+    blocks = [*zip(left.split(most), right.split(most), size.split(most), floor.split(most), strict=True)]
+    if all(bool(((mine - other).abs_().amax(1) <= least).all()) for mine, other, _, least in blocks):
         return torch.zeros(len(left), dtype=torch.bool, device=left.device)
-    alike = (left == right) | (left.isnan() & right.isnan())
-    return (~alike & ~((left - right).abs().double() <= room[:, None])).any(1)
+    places, wrong = _size(left, 0), []
+    for mine, other, own, least in blocks:
+        room = (alike * torch.minimum(own[:, None], places)).maximum(least[:, None])
+        same = (mine == other) | (mine.isnan() & other.isnan())
+        wrong.append((~same & ~((mine - other).abs() <= room)).any(1))
+    return torch.cat(wrong)
 
 
-def _size(values: Tensor) -> Tensor:
-    """Largest finite magnitude of each row of ``(n, values)``, float64."""
+def _size(values: Tensor, along: int) -> Tensor:
+    """Largest finite magnitude of each row of ``(n, values)``, or of each place, float64."""
     values = values.detach()
     if not values.is_floating_point():
-        return torch.zeros(len(values), dtype=torch.float64, device=values.device)
-    largest = torch.maximum(values.amax(1), -values.amin(1))
-    return (largest if bool(largest.isfinite().all()) else values.abs().nan_to_num(0.0, 0.0, 0.0).amax(1)).double()
+        return values.new_zeros(values.shape[1 - along], dtype=torch.float64)
+    largest = torch.maximum(values.amax(along), -values.amin(along))
+    return (largest if bool(largest.isfinite().all()) else values.abs().nan_to_num(0.0, 0.0, 0.0).amax(along)).double()
