@@ -59,11 +59,11 @@ numbers are not flushed to zero, unless torch is asked to.)"""
 
 BY_VALUES = (
     "its operations, or their shapes, go by values of the batch (rows chosen by a mask, packed sequences), and so may the"
-    " last bits of a record: no bound would hold; choose by torch.where, and give every layer all records"
+    " last bits of a record: {}; choose by torch.where, and give every layer all records"
 )
 FLUSHED = (
-    "some threads set numbers below 1e-38 to zero, and others do not, so that the last bits of a record go by its place: no"
-    " bound would hold; leave torch.set_flush_denormal out"
+    "some threads set numbers below 1e-38 to zero, and others do not, so that the last bits of a record go by its place:"
+    " {}; leave torch.set_flush_denormal out"
 )
 
 
@@ -88,6 +88,7 @@ class RecordGradients:
         rounding: factor on radial factors by which the bound holds despite float32 norms.
         kernels_digest: of what the rehearsal left: equal where kernels give the same bits.
         unfollowed: what the trial of the network could not map over records, so that it replaced some; nothing if it could.
+        one_by_one: why records pass so; nothing if they pass together.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class RecordGradients:
         self._filler: Sequence[Tensor] = ()  # a made-up record and its label
         self._rehearsed: dict[tuple[object, ...], tuple[int, ...]] = {}  # the shapes, of each kind of kernels
         self._wanted = self._shapes = tuple[int, ...]()
-        self._tried, self._long, self.unfollowed = 0, False, ""
+        self._tried, self._long, self.unfollowed, self.one_by_one = 0, False, "", ""
         self.kernels_digest = ""
         self._parameters = list(model.parameters())
         self._trained = [(id(value), value.requires_grad) for value in self._parameters]
@@ -139,6 +140,8 @@ class RecordGradients:
         :meth:`rehearse` to try whether records are mixed. Raises InputError where the loss is not one value a record, where
         records are mixed, or no rule gets the gradients right.
         """
+        if torch.is_inference_mode_enabled():
+            raise InputError("model: there are no gradients under torch.inference_mode; train outside of it")
         self._fillings = self._fillings if fillings is None else fillings
         state = structure(self._model, self._loss)
         if self._plan is None or state != self._checked:
@@ -644,16 +647,16 @@ def shapes_of(
     return tuple(shapes)
 
 
-def moved_text(place: str, narrow: bool) -> str:
+def moved_text(place: str, narrow: bool, so: str = "no bound would hold") -> str:
     """Return why a training is refused where bits of a record depend on others; ``narrow`` if passes are in bfloat16."""
     if place in (BY_VALUES, FLUSHED):
-        return f"model: {place}"
+        return f"model: {place.format(so)}"
     remedy = "import dpltm before anything is computed with torch, or set MKL_CBWR=AUTO,STRICT and MKL_DYNAMIC=FALSE"
     if narrow:  # tiles of AMX multiply by zero what lies behind a row whose length is no multiple of theirs: NaN stays
         remedy = "leave `precision` out, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
     return (
-        f"model: what a record gives depends, in its last bits, on the rows beside it on this machine (seen at {place}): no"
-        f" bound would hold; {remedy} before Python starts"
+        "model: what a record gives depends, in its last bits, on the rows beside it on this machine (seen at"
+        f" {place}): {so}; {remedy} before Python starts"
     )
 
 

@@ -79,6 +79,8 @@ def check_model(model: nn.Module) -> None:
     for name, value in model.named_parameters():
         if value.device.type not in ("cpu", "cuda"):  # Apple's (mps) has no float64, which sums are taken in
             raise InputError(f"model: {name} is on {value.device.type}; use the processor (cpu) or a GPU (cuda)")
+        if value.is_inference():
+            raise InputError(f"model: {name} was made under torch.inference_mode; make the model outside of it")
         if value.requires_grad and hooks_of(value):
             raise InputError(
                 f"model: {name} has a hook on its gradient, unseen by records' own; remove it, or give a mask"
@@ -194,6 +196,12 @@ def _right(plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
         name: torch.zeros_like(value, dtype=torch.float64) if gradient is None else gradient.to_dense().double()
         for (name, value), gradient in zip(parameters.items(), of_batch, strict=True)
     }
+    for name, value in wanted.items():
+        if not bool(value.isfinite().all()):
+            raise InputError(
+                f"model or loss: the gradient of {name} is not finite on made-up records of numbers from 0 to 1; keep logs,"
+                " roots and quotients away from 0"
+            )
     floor = FLOOR * max(float(value.abs().max()) for value in wanted.values() if value.numel())
     # one after the other: all gradients of all records together may be more than fits
     for layer in plan.layers:

@@ -75,5 +75,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterato
         was, now = before.get(name), after.get(name)
         if isinstance(was, Mapping) and isinstance(now, Mapping):
             yield from _differences(was, now)
+        elif was != now and all(isinstance(value, str) and len(value) == 64 for value in (was, now)):  # digests
+            yield f"`{name}` is another by now, or gives other numbers on this machine"
         elif was != now:
             yield f"`{name}` was {was!r:.60} and is {now!r:.60}"

@@ -126,10 +126,10 @@ class Sight(NamedTuple):
 Sights = list[Sight]
 
 ALIKE, COARSE, FLOOR, LIMIT = 1e-9, 1e-3, 1e-3, 1e4
-"""Largest difference between a row in the batch and alone, in float64 and in float32: of the largest magnitude of the row and
-of the same place in all rows, whichever is less; or of ``FLOOR`` times the largest of the row's values, or gradients, that is
-below ``LIMIT``, and 1 at least: what is zero by nature comes out as rounding. A huge number, such as the mask of an attention,
-hides nothing beside it."""
+"""Largest difference between a row in the batch and alone, in float64 and in float32: of the largest magnitude of the row
+and of the same place in all rows, whichever is less; or of ``FLOOR`` times the largest of the row's values, or gradients,
+below ``LIMIT``, and 1 at least, since what is zero by nature comes out as rounding. A huge number, such as the mask of an
+attention, hides nothing beside it."""
 
 BLOCK = 2**16
 """Numbers that are compared at once."""
@@ -491,8 +491,8 @@ def _wide(values: Tensor) -> Tensor:
 
 
 def _differ(left: Tensor, right: Tensor, alike: float, size: Tensor, floor: Tensor) -> Tensor:
-    """Which of the rows ``(n, values)`` of a ``size`` ``(n,)`` differ where not both are NaN, ``(n,)``: by more than ``alike``
-    of the row's size, or of the same place in the rows, and by more than the row's ``floor`` ``(n,)``."""
+    """Which of the rows ``(n, values)`` differ where not both are NaN, ``(n,)``: by more than ``alike`` of the row's ``size``
+    ``(n,)``, or of the size of the same place, and by more than the row's ``floor`` ``(n,)``."""
     if not left.is_floating_point():
         return (left != right).any(1)
     most = max(1, BLOCK // left.shape[1])  # what fits a cache is quickest

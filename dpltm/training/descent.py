@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 
@@ -131,22 +130,25 @@ class SampleSums:
                 if place is not None:  # a remainder of a thread, perhaps, in a tensor that no module sees or gives
                     self._settle_rows(any_width=True)
                     place = gradients.rehearse(self.filter)
-                alone = place is not None and plan.mechanism.steps * plan.expected_batch <= MOST_PASSES
-                if alone:
+                if place is not None and plan.mechanism.steps * plan.expected_batch > MOST_PASSES:
+                    raise InputError(moved_text(place, self._narrow))
+                if place is not None:
                     gradients.pass_rows = 1
                     gradients.rehearse(self.filter)
+                why = "" if place is None else moved_text(place, self._narrow, "records pass one by one, slowly")
+                gradients.one_by_one = why
         except InputError:
             raise
         except Exception as error:  # the compiler's, or whatever the user's own code raises in bfloat16
             compiled = plan.options.compile and compiler_at_hand()
             option = "`compile`" if compiled else "`precision`: bfloat16" if self._narrow else "model or loss"
             raise InputError(f"{option}: fails on made-up records: {first_line(error)}; leave it out") from error
-        if place is not None and not alone:
-            raise InputError(moved_text(place, self._narrow))
-        if place is not None:
-            warnings.warn(
-                f"{moved_text(place, self._narrow)}; until then records pass one by one, slowly", stacklevel=2
-            )
+
+    def check(self) -> None:
+        """Raise InputError where passes would not be as they were when rehearsed, by public facts alone."""
+        with self._precision():
+            if place := self._gradients.rehearse(self.filter):
+                raise InputError(moved_text(place, self._narrow))
 
     def take(self, sample: Sample | None) -> Tensor:
         """Return the sum over a sample, ``(live,)`` float64, in memory that the next overwrites; ranks but 0 give None."""
@@ -340,9 +342,12 @@ class NoisyGradients:
     def backward(self) -> None:
         """Draw a sample and put (filtered sum + noise) / divisor into every ``grad``; zero where pruned."""
         self.apply_mask()
-        with contextlib.suppress(InputError):  # the sum refuses it, on all ranks
+        with (
+            contextlib.nullcontext() if self._ranks is None else contextlib.suppress(InputError)
+        ):  # by the sum, on all ranks
             if self._example is not None:
                 self.gradients.check(*self._example)  # whether it draws may have changed since the last step
+                self._sums.check()
         total = self._sums.take(self._draw() if self._first else None)
         if self.canaries is not None:
             self.canaries.add_to(total)

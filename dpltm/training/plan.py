@@ -23,6 +23,7 @@ The papers account with C: the nominal sensitivity.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -31,6 +32,7 @@ from dpltm.errors import InputError
 from dpltm.filters import Filter, check_compiles
 from dpltm.filters.radial import DpsrCg
 from dpltm.filters.trial import check_filter_bound
+from dpltm.gradients import RecordGradients
 from dpltm.networks import Batch, Network
 from dpltm.networks.evaluation import PricedError, PricedScore, check_priced
 from dpltm.networks.masks import Mask
@@ -137,14 +139,17 @@ class NoisySteps:
             **others,
         }
 
-    def step_notes(self, unit: str, unfollowed: str = "") -> list[str]:
-        """Return what is to be said of the steps, a sentence each; ``unfollowed`` is what the trial of the network was."""
+    def step_notes(self, unit: str, engines: Iterable[RecordGradients] = ()) -> list[str]:
+        """Return what is to be said of the steps, and of how ``engines`` take them, a sentence each."""
         notes = []
-        if unfollowed:
-            notes.append(
-                "that the network keeps records apart was tried by replacing some of them: what it gives for each alone"
-                f" could not be computed by torch.func.vmap ({unfollowed})"
-            )
+        for engine in engines:
+            if engine.unfollowed:
+                notes.append(
+                    "that the network keeps records apart was tried by replacing some of them: what it gives for each alone"
+                    f" could not be computed by torch.func.vmap ({engine.unfollowed})"
+                )
+            if engine.one_by_one:
+                notes.append(engine.one_by_one.removeprefix("model: "))
         if self.options.audit is not None:
             notes.append(
                 f"{self.options.audit:,} made-up records attacked this training (`audit`), at no cost to privacy and some"

@@ -580,8 +580,8 @@ class PrivateLoop:
 
     def report(self) -> PrivacyReport:
         """Return certified and nominal epsilon of all that counts with the loop, run or not, in this rank's ledger."""
-        terms, engine = self.settings, self.gradients.gradients
-        notes = [*self._notes, *self.gradients.plan.step_notes(terms.noun, engine.unfollowed)]
+        terms, steps = self.settings, self.gradients
+        notes = [*self._notes, *steps.plan.step_notes(terms.noun, [steps.gradients])]
         drafts = () if self._state.begun and self._ranks.first else (self.entry,)
         return statement(
             self.ledger.account(self.lineage) + drafts, terms.delta, adjacency=self.mechanism.adjacency, notes=notes

@@ -498,8 +498,7 @@ def stated(plan: TrainingPlan, account: Account | None = None, more: Sequence[st
         notes.append(
             f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"
         )
-    unfollowed = next((engine.unfollowed for engine in plan.engines.values()), "")
-    notes += plan.step_notes(plan.dataset.unit, unfollowed)
+    notes += plan.step_notes(plan.dataset.unit, [*plan.engines.values()][:1])
     if isinstance(mechanism, AllocatedSgd) and (method := certified_by(options.accountant)) != "pld":
         notes.append(
             f"`accountant` {method} counts an allocation as if everybody knew who is in which step; pld does not"

@@ -69,6 +69,10 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "no parameter": (nn.ReLU, FROZEN),
     "hook on a weight": (lambda: hooked(nn.Linear(6, 2), "register_hook"), HOOK),
     "hook behind a gradient": (lambda: hooked(nn.Linear(6, 2), "register_post_accumulate_grad_hook"), HOOK),
+    "without gradients": (
+        torch.inference_mode()(lambda: nn.Linear(6, 2)),
+        "weight was made under torch.inference_mode; make the model outside of it",
+    ),
     "expanded rows": (
         lambda: expanded((1, 6), (3, 6)), "scale has coordinates that share memory (expand); use clone()"
     ),
@@ -115,6 +119,17 @@ def test_networks_refused_for_what_they_are(name):
 def test_weights_that_a_pass_makes_anew_are_a_state(build, x, name):
     said = f"model: {name} changes with the records it sees; use a module without state"
     assert refusal(build(), x=x) == said
+
+
+@once
+@pytest.mark.parametrize(
+    "function", [lambda x: (x - 5).log(), lambda x: x + (0 * x).sqrt()], ids=["of NaN", "at zero"]
+)
+def test_gradients_that_are_not_finite_are_refused_for_that(function):
+    assert refusal(inside(Applied(lambda _, x: function(x.sigmoid())))) == (
+        "model or loss: the gradient of 0.weight is not finite on made-up records of numbers from 0 to 1; keep logs, roots"
+        " and quotients away from 0"
+    )
 
 
 @once

@@ -40,7 +40,7 @@ from dpltm.records.batches import Records
 from dpltm.training.descent import cross_entropy, train
 from dpltm.training.plan import NoisySteps
 from dpltm.verbs.private_loop import START_NOTE, PrivateLoop
-from gradient_cases import flat, some_mask, toy_data
+from gradient_cases import Applied, flat, some_mask, toy_data
 from refusals import refused
 
 COUNTED = "the number of records was counted and is treated as public; say records=... to keep it private"
@@ -604,3 +604,21 @@ def test_no_loss_of_private_records_leaves_a_loop() -> None:
     for step in make(steps=2):
         assert step.backward() is None
         assert [name for name in vars(step) if not name.startswith("_")] == ["number"]
+
+
+def test_a_loop_says_that_its_records_pass_one_by_one():
+    def routed(self: Applied, x: Tensor) -> Tensor:
+        out = self.layer(x)
+        return out.index_put((x[:, 0] > 9,), torch.zeros(()))
+
+    report = make(Applied(routed, layer=nn.Linear(5, 3)), ledger=Ledger()).report()
+    assert any("records pass one by one, slowly; choose by torch.where" in note for note in report.notes)
+
+
+def test_a_step_refuses_what_can_be_known_without_its_records():
+    """In words about that, and not about the records' labels."""
+    step = next(iter(make(ledger=Ledger())))
+    with torch.inference_mode():
+        assert (
+            refused(step.backward) == "model: there are no gradients under torch.inference_mode; train outside of it"
+        )
