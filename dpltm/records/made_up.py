@@ -491,8 +491,8 @@ def _wide(values: Tensor) -> Tensor:
 
 
 def _differ(left: Tensor, right: Tensor, alike: float, size: Tensor, floor: Tensor) -> Tensor:
-    """Which of the rows ``(n, values)`` differ where not both are NaN, ``(n,)``: by more than ``alike`` of the row's ``size``
-    ``(n,)``, or of the size of the same place, and by more than the row's ``floor`` ``(n,)``."""
+    """Which of the rows ``(n, values)`` differ, but for NaN in both, ``(n,)``: by more than ``alike`` of the ``size`` of the
+    row, ``(n,)``, or of the same place in all of them, and by more than the row's ``floor`` ``(n,)``."""
     if not left.is_floating_point():
         return (left != right).any(1)
     most = max(1, BLOCK // left.shape[1])  # what fits a cache is quickest
