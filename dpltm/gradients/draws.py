@@ -173,7 +173,7 @@ class Draws(TorchDispatchMode):
     def _axis(self, shape: torch.Size) -> Axis:
         records = len(self.keys)
         if self._mapped:
-            dimension, rows = 0, 1
+            dimension, rows = 0, shape[0] // records if shape else 0
         elif not self._finding:
             if self.count == len(self.axes):
                 raise CannotDraw(SELDOM)

@@ -92,9 +92,7 @@ class Recorder:
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
         if self._over:  # checkpointing calls modules again during the backward pass
             return output
-        if "input" in keywords:
-            inputs = (keywords["input"], *inputs)
-            keywords = {name: value for name, value in keywords.items() if name != "input"}
+        inputs, keywords = inputs_first(inputs, keywords)
         if module in self.spread and len(inputs[0]) == len(output) == 1:
             seen_by_all, output = (value.expand(self.records, *value.shape[1:]) for value in (inputs[0], output))
             inputs = (seen_by_all,)
@@ -131,6 +129,13 @@ class Recorder:
                 kind = type(call.module).__name__
                 raise InputError(f"model: what a {kind} saw or gave is overwritten in place; leave inplace=True out")
             call.gradients = [next(gradients) for _ in call.outputs]
+
+
+def inputs_first(inputs: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of a module, with its input in front where that is named."""
+    if "input" not in keywords:
+        return inputs, keywords
+    return (keywords["input"], *inputs), {name: value for name, value in keywords.items() if name != "input"}
 
 
 Keep = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,8 @@ from dpltm.gradients.draws import REMEDY, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer
-from dpltm.gradients.probe import FEW, Loss, MadeUp, Probe, hooks_of, undisturbed
+from dpltm.gradients.mapped import Form, forms_of
+from dpltm.gradients.probe import FEW, Loss, MadeUp, Probe, grown, hooks_of, undisturbed
 from dpltm.gradients.rules import WholeModel
 from dpltm.networks.layers import check_layers
 from dpltm.randomness.sampling import LIMIT
@@ -28,13 +30,15 @@ of the network's largest, since a gradient that is zero by nature comes out as r
 @dataclass(frozen=True)
 class Plan:
     """Rules for one network, by its ``layers``. A record takes about ``passing`` numbers during a pass, and ``kept`` until
-    the sum is made. Tensors that modules see and give have one of ``widths`` numbers a record."""
+    the sum is made. Tensors that modules see and give have one of ``widths`` numbers a record. Passes map over records where
+    their calls have ``forms``, and cannot mix them then; else they are of batches."""
 
     probe: Probe
     layers: tuple[Layer, ...]
     passing: int
     kept: int
     widths: frozenset[int] = frozenset()
+    forms: tuple[Form, ...] = ()
 
     @property
     def by_torch_func(self) -> bool:
@@ -57,6 +61,8 @@ class Plan:
         if self.by_torch_func:
             ones = torch.ones(len(x), dtype=next(self.probe.model.parameters()).dtype, device=x.device)
             return [Call(self.layers[0].modules[0], (x, y), {}, [], [0], [ones], keys)]
+        if self.forms:
+            return self.probe.mapped_calls(x, y, keys, instead, self.forms)
         draws = None if keys is None else Draws(keys, self.probe.axes)
         with torch.enable_grad(), self.probe.recorder(len(x), draws, instead) as recorder:
             recorder.backward(self.probe.losses(x, y, draws).sum())
@@ -104,6 +110,11 @@ def make_plan(
         for make in (partial(_assign, compile=compile, written=written), _one_by_one):
             try:
                 plan = make(probe, live_mask)
+                if plan is not None and plan.forms:
+                    with contextlib.suppress(Exception):  # whatever cannot be mapped over, or is another's then
+                        if _right(plan, live_mask):
+                            return plan
+                    plan = replace(plan, forms=())
                 if plan is not None and _right(plan, live_mask):
                     return plan
             except InputError as error:
@@ -130,32 +141,30 @@ def _units(model: nn.Module) -> dict[str, nn.Module]:
 def _assign(probe: Probe, live_mask: Mapping[str, Tensor], compile: bool, written: bool) -> Plan | None:
     """A layer for each group of modules that share parameters; None if a parameter belongs to no unit."""
     model, units = probe.model, _units(probe.model)
-    x, y = probe.made_up.batch()
-    draws = probe.draws(x)
-    with probe.recorder(len(x), draws) as recorder:
-        probe.losses(x, y, draws)
+    calls = probe.calls(FEW)
     covered = {id(value) for module in units.values() for value in module.parameters()}
     if any(value.requires_grad and id(value) not in covered for value in model.parameters()):
         return None
     layers: list[Layer] = []
     for group in _sharing(units):
-        calls = [call for call in recorder.calls if call.module in group.values()]
+        called = [call for call in calls if call.module in group.values()]
         name, module = next(iter(group.items()))
-        once = len(group) == len(calls) == 1 and "forward" not in vars(module) and not written
-        if once and type(module) is nn.Linear and calls[0].inputs[0].shape[:-1] == (len(x),):
+        once = len(group) == len(called) == 1 and "forward" not in vars(module) and not written
+        if once and type(module) is nn.Linear and called[0].inputs[0].shape[:-1] == (FEW,):
             layers.append(LinearLayer(name, module, live_mask, compile))
-        elif once and type(module) is nn.Embedding and len(calls[0].inputs[0]) == len(x):
+        elif once and type(module) is nn.Embedding and len(called[0].inputs[0]) == FEW:
             layers.append(EmbeddingLayer(name, module, live_mask))
         else:
             layers.append(ExplicitLayer(model, tuple(group.values()), live_mask))
     explicit = [layer for layer in layers if isinstance(layer, ExplicitLayer)]
-    others = [call for call in recorder.calls if not any(call.module in layer.modules for layer in explicit)]
+    others = [call for call in calls if not any(call.module in layer.modules for layer in explicit)]
     kept = _floats(others) + sum(sum(layer.sizes) for layer in explicit)
-    normalised = [call for call in recorder.calls if isinstance(call.module, nn.GroupNorm)]
-    passing = 3 * (_floats(recorder.calls) + sum(call.inputs[0].numel() for call in normalised) // FEW)
-    tensors = (value for call in recorder.calls for value in tensors_in((call.inputs, call.outputs)))
-    widths = frozenset(value.numel() // len(x) for value in tensors)
-    return Plan(probe, tuple(layers), passing, kept, widths)
+    normalised = [call for call in calls if isinstance(call.module, nn.GroupNorm)]
+    passing = 3 * (_floats(calls) + sum(call.inputs[0].numel() for call in normalised) // FEW)
+    tensors = (value for call in calls for value in tensors_in((call.inputs, call.outputs)))
+    widths = frozenset(value.numel() // FEW for value in tensors)
+    forms = forms_of(calls, probe.calls(FEW + 1), grown)
+    return Plan(probe, tuple(layers), passing, kept, widths, forms)
 
 
 def _one_by_one(probe: Probe, live_mask: Mapping[str, Tensor]) -> Plan:

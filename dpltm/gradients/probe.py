@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_map
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
 from dpltm.gradients.layer import Call, Recorder, tensors_in
+from dpltm.gradients.mapped import Form, MappedRecorder
 from dpltm.networks.full_precision import seeded
 from dpltm.networks.state import attributes_of, state_of
 from dpltm.randomness.noise import drawn_so_far
@@ -274,7 +275,7 @@ class Probe:
             draws = self.draws(x)
             self.seen(x, y, draws)
             shapes.append(draws.shapes)
-        axes = [_grown(short, long) for short, long in zip(*shapes, strict=False)]
+        axes = [grown(short, long) for short, long in zip(*shapes, strict=False)]
         if None in axes or len(shapes[0]) != len(shapes[1]):
             raise InputError(f"model: draws another shape for a record more; draw for each alone, or {REMEDY}")
         return replace(self, axes=tuple(axis for axis in axes if axis))
@@ -327,6 +328,36 @@ class Probe:
             except Exception as error:  # a hook in the backward pass
                 raise trials.CannotFollow(first_line(error)) from error
         return _sights(recorder, own_losses)
+
+    def calls(self, records: int) -> list[Call]:
+        """Calls of units with so many records, without gradients."""
+        x, y = self.made_up.batch(records)
+        draws = self.draws(x)
+        with self.recorder(records, draws) as recorder:
+            self.losses(x, y, draws)
+        return recorder.calls
+
+    def mapped_calls(
+        self,
+        x: Tensor,
+        y: Tensor,
+        keys: Tensor | None,
+        instead: Sequence[tuple[nn.Module, Callable[..., Any]]],
+        forms: Sequence[Form],
+    ) -> list[Call]:
+        """What a pass that maps over records leaves with modules."""
+        draws = None if keys is None else Draws(keys, self.axes, mapped=True)
+        recorder = MappedRecorder(self.units, self.copy, instead, draws, self.spread, len(x), forms)
+        with torch.enable_grad(), recorder:
+            try:
+                with contextlib.nullcontext() if draws is None else draws:
+                    (losses,) = trials.alone(lambda *row: [self._losses(*row)], x, y, model=self.model)
+            except (trials.CannotFollow, trials.Decides) as error:
+                raise InputError(f"model or loss: it cannot be mapped over records any more ({error})") from error
+            if draws is not None:
+                draws.close()
+            recorder.backward(losses.sum())
+        return recorder.calls
 
     def apart(self) -> Probe:
         """The probe; without what is ``spread``, if records depend on others then: it is averaged, perhaps."""
@@ -393,8 +424,8 @@ class Probe:
         first, longer, again = self.seen(x, y), self.seen(*more), self.seen(x, y)
         if len(longer) != len(first):
             raise trials.Mixes("the layers that are called")
-        grown = [_grown(short.values.shape, long.values.shape) for short, long in zip(first, longer, strict=True)]
-        along = {at: axis[0] for at, axis in enumerate(grown) if axis and axis[1] == 1}
+        dimensions = [grown(short.values.shape, long.values.shape) for short, long in zip(first, longer, strict=True)]
+        along = {at: axis[0] for at, axis in enumerate(dimensions) if axis and axis[1] == 1}
         try:
             trials.same_bits(first, again, along, torch.ones(FEW, dtype=torch.bool))
         except trials.Mixes:
@@ -404,12 +435,12 @@ class Probe:
         return along
 
 
-def _grown(few: torch.Size, more: torch.Size) -> Axis | None:
+def grown(few: torch.Size, more: torch.Size) -> Axis | None:
     """Dimension that has one record more, and how many of its rows a record has."""
-    grown = [at for at, (short, long) in enumerate(zip(few, more, strict=False)) if short != long]
-    if len(few) != len(more) or len(grown) != 1:
+    longer = [at for at, (short, long) in enumerate(zip(few, more, strict=False)) if short != long]
+    if len(few) != len(more) or len(longer) != 1:
         return None
-    along, rows = grown[0], few[grown[0]] // FEW
+    along, rows = longer[0], few[longer[0]] // FEW
     regular = (few[along], more[along]) == (rows * FEW, rows * (FEW + 1))
     return (along, rows) if regular and (rows == 1 or along == 0) else None
 

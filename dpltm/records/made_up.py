@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch._functorch import autograd_function
 from torch.func import vmap
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
@@ -172,7 +173,7 @@ def alone(
     in a library, or does what ``vmap`` has no rule for.
     """
     try:
-        with warnings.catch_warnings(), _recurrent_at_once(model or nn.Module(), len(rows[0])):
+        with warnings.catch_warnings(), _recurrent_at_once(model or nn.Module(), len(rows[0])), _no_rule_of_others():
             warnings.filterwarnings("ignore", "There is a performance drop")
             mapped = vmap(lambda *row: tuple(function(*(value[None] for value in row))), randomness="different")
             return tuple(mapped(*rows))
@@ -202,16 +203,31 @@ def _asks(error: Exception) -> tuple[str, bool]:
 
 def of_all_rows(rows: int, value: Any) -> Any:
     """What a tensor, of one row while these are mapped over, is of all of them, ``(rows, ...)``; others as they are."""
-    if not isinstance(value, Tensor):
-        return value
     functorch: Any = torch._C._functorch
-    return functorch._remove_batch_dim(value, functorch.maybe_current_level(), rows, 0)
+    level = functorch.maybe_current_level()
+    return functorch._remove_batch_dim(value, level, rows, 0) if isinstance(value, Tensor) and level else value
 
 
 def mapped_over(value: Any) -> Any:
     """Undo :func:`of_all_rows`."""
     functorch: Any = torch._C._functorch
     return functorch._add_batch_dim(value, 0, functorch.maybe_current_level()) if isinstance(value, Tensor) else value
+
+
+@contextlib.contextmanager
+def _no_rule_of_others() -> Iterator[None]:
+    """Let no rule for ``vmap`` that comes with an ``autograd.Function`` run: it is given all rows."""
+
+    def refuse(_interpreter: Any, _rule: Any, function: type, *_: Any, **__: Any) -> NoReturn:
+        raise CannotFollow(f"{function.__name__} has a rule for torch.func.vmap of its own")
+
+    rules: Any = autograd_function
+    usual = rules.custom_function_call_vmap_helper
+    rules.custom_function_call_vmap_helper = refuse
+    try:
+        yield
+    finally:
+        rules.custom_function_call_vmap_helper = usual
 
 
 @contextlib.contextmanager
@@ -237,8 +253,8 @@ def _recurrent_at_once(model: nn.Module, rows: int) -> Iterator[None]:
             return tree_map(partial(per_record, batch=0), outputs)
         return per_record(outputs[0], of_input), tree_map(partial(per_record, batch=1), outputs[1])
 
-    kinds = (nn.RNNBase, nn.RNNCellBase)
-    recurrent = [module for module in model.modules() if isinstance(module, kinds) and "forward" not in vars(module)]
+    kinds = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)  # a user's own may look at all rows
+    recurrent = [module for module in model.modules() if type(module) in kinds and "forward" not in vars(module)]
     try:
         for module in recurrent:
             module.forward = partial(forward, module)

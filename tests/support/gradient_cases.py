@@ -19,12 +19,17 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.mechanisms import AllocatedSgd, BandedSgd, NoisySgd
 from dpltm.randomness.noise import FastSource, RandomSource
 from dpltm.records.batches import Records
-from dpltm.records.made_up import DECIDES
+from dpltm.records.made_up import DECIDES, of_all_rows
 from dpltm.training.descent import NoisyGradients
 from dpltm.training.plan import NoisySteps
 from refusals import refused
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def rows_of(value: Tensor) -> int:
+    """How many records there are in a pass, of which a module sees one, or all."""
+    return len(of_all_rows(1, value))
 
 
 class Applied(nn.Module):

@@ -12,6 +12,7 @@ from torch.nn import functional
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients, draws
 from dpltm.gradients.draws import STEP, Draws, blocks, mixed
+from dpltm.records.made_up import of_all_rows
 from gradient_cases import Applied, checked, cross_entropy, dot
 
 pytestmark = pytest.mark.parametrize("_products", ["dense"], indirect=True)
@@ -270,7 +271,7 @@ def test_modules_called_twice_draw_twice():
     model = Applied(lambda s, x: s.out(s.drop(s.drop(x))), drop=nn.Dropout(0.5), out=nn.Linear(400, 3))
     x, y, keys = torch.ones(RECORDS, 400), torch.zeros(RECORDS, dtype=torch.long), some_keys(RECORDS)
     seen: list[Tensor] = []
-    model.out.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model.out.register_forward_pre_hook(lambda _, inputs: seen.append(of_all_rows(len(x), inputs[0])))
     checked(model, cross_entropy, x, y).filtered_sum(x, y, Clip(1.0), keys=keys)
     assert 0.2 < float((seen[-1] != 0).float().mean()) < 0.3
 

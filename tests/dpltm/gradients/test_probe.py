@@ -6,6 +6,7 @@ import importlib
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -695,6 +696,8 @@ def test_a_pass_that_writes_into_weights_is_refused_where_no_trial_showed_it(how
     gradients = checked(model, cross_entropy, x, y)
     gradients.rehearse(Clip(1.0))
     writes.append(how)
+    assert "cannot be mapped over records any more" in refused(gradients.filtered_sum, x, y, Clip(1.0))
+    gradients._plan = replace(gradients._plan, forms=())  # as of a network that never could
     wrote = "model: a pass wrote into weights or buffers, past the ledger; use a module without state"
     assert refused(gradients.filtered_sum, x, y, Clip(1.0)) == wrote
     assert refused(count_correct, model, x, y) == wrote  # of records that are scored as well

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.filters import Clip, Filter, Sigmoid, Tanh
-from dpltm.gradients import RecordGradients, plan
+from dpltm.gradients import RecordGradients, mapped, plan
 from dpltm.gradients.draws import mixed
 from dpltm.gradients.layer import Call
 from dpltm.networks.masks import Mask
@@ -19,7 +19,7 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.records.batches import Records
 from dpltm.training.descent import SampleSums, cross_entropy
 from dpltm.training.plan import NoisySteps
-from gradient_cases import noisy, steps_of
+from gradient_cases import Applied, noisy, steps_of
 from refusals import refused
 
 DEVICES = [
@@ -144,26 +144,30 @@ class Uneven(nn.Linear):
         return torch.cat([found[:1] * (1 + 2**-7), found[1:]]) if found.dtype == torch.bfloat16 else found
 
 
-class UnevenAcrossTime(nn.Module):
-    """One that does so on its way back alone, to a layer that takes time first."""
+class UnevenBack(nn.GRU):
+    """One that does so on its way back alone."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.GRU(1, 4), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        found = self.body(x.T[:, :, None])[0]
+    def forward(self, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        found, state = super().forward(x, hx)
         if torch.is_autocast_enabled("cpu"):
-            found.register_hook(lambda gradient: torch.cat([gradient[:, :1] * (1 + 2**-7), gradient[:, 1:]], 1))
-        return self.head(found[-1])
+            found.register_hook(lambda gradient: torch.cat([gradient[:1] * (1 + 2**-7), gradient[1:]]))
+        return found, state
+
+
+def recurrent() -> nn.Module:
+    body = UnevenBack(1, 4, batch_first=True)
+    return Applied(lambda s, x: s.head(s.body(x[:, :, None])[0][:, -1]), body=body, head=nn.Linear(4, 3))
 
 
 @pytest.mark.parametrize(
     ("make", "seen"),
-    [(lambda: nn.Sequential(Uneven(5, 4), nn.ReLU(), nn.Linear(4, 3)), "2"), (UnevenAcrossTime, "body")],
+    [(lambda: nn.Sequential(Uneven(5, 4), nn.ReLU(), nn.Linear(4, 3)), "0"), (recurrent, "body")],
     ids=["forward", "back"],
 )
-def test_where_bits_move_records_pass_alone_or_training_is_refused(make: Callable[[], nn.Module], seen: str) -> None:
+def test_where_bits_move_records_pass_alone_or_training_is_refused(
+    make: Callable[[], nn.Module], seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped, "AT_ONCE", (*mapped.AT_ONCE, Uneven, UnevenBack))  # as a library's
     x, y = torch.rand(20, 5), torch.arange(20) % 3
     config = NoisySteps(Clip(1.0), NoisySgd(0.4, 1, 1.0), 8.0, 0.1, options=TrainOptions(precision="bfloat16"))
     gradients = noisy(make(), x, y, config).gradients

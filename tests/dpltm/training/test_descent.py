@@ -36,7 +36,7 @@ from dpltm.training.descent import SCHEDULES, ExactSum, NoisyGradients, train
 from dpltm.training.optimizers import OPTIMIZERS
 from dpltm.training.plan import NoisySteps
 from dpltm.verbs.train import _with_bands
-from gradient_cases import flat, noisy, some_mask, steps_of, toy_data
+from gradient_cases import flat, noisy, rows_of, some_mask, steps_of, toy_data
 from interruptions import run_until
 from refusals import refused
 
@@ -151,7 +151,7 @@ def one_step(model: nn.Module, data: tuple[Tensor, Tensor], mask: Mask | None = 
 def rows_seen(model: nn.Module) -> list[int]:
     """Grows with every pass by its number of records."""
     seen: list[int] = []
-    model.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    model.register_forward_pre_hook(lambda _, inputs: seen.append(rows_of(inputs[0])))
     return seen
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from descents import keyed_descent
-from dpltm.gradients import RecordGradients, engine
+from dpltm.gradients import RecordGradients, engine, mapped, plan
 from dpltm.networks import full_precision
 from dpltm.networks.masks import Mask
 from dpltm.privacy.checkpoint import Checkpoint
@@ -100,6 +100,7 @@ class Shrinking(nn.Linear):
 
 
 def test_a_pass_has_no_shape_in_which_a_record_gives_other_bits(monkeypatch):
+    monkeypatch.setattr(mapped, "AT_ONCE", (*mapped.AT_ONCE, Shrinking))
     monkeypatch.setitem(
         VICTIMS, "shrinking", Victim(lambda: nn.Sequential(Shrinking(64, 64), nn.Linear(64, 3)), (64,))
     )
@@ -120,7 +121,7 @@ def test_a_pass_has_no_shape_in_which_a_remainder_may_be_rounded_otherwise():
     attack.sums.rehearse()
     assert attack.gradients._shapes == (32, 64)
     attack.gradients.pass_rows = 48
-    assert attack.gradients.rehearse(FILTERS["clip"]) == "elu, of 48 x 3 x 3 x 3 x 3 numbers"
+    assert attack.gradients.rehearse(FILTERS["clip"]) == "elu, of 48 x 1 x 3 x 3 x 3 x 3 numbers"
 
 
 def banked(self: Applied, x: Tensor) -> Tensor:
@@ -147,7 +148,9 @@ def sliced(self: Applied, x: Tensor) -> Tensor:
     ],
     ids=["beside parameters", "records innermost", "part of each record"],
 )
-def test_remainders_are_seen_in_whatever_shape_and_order(forward, layers, width, shapes):
+def test_remainders_are_seen_in_whatever_shape_and_order(forward, layers, width, shapes, monkeypatch):
+    """In passes of a batch, as of networks that cannot be mapped over."""
+    monkeypatch.setattr(plan, "forms_of", lambda *_: ())
     model = Applied(forward, **{name: nn.Linear(*sizes, bias=name != "bank") for name, sizes in layers.items()})
     gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
     with full_precision.threads(1):
@@ -300,6 +303,7 @@ class Uneven(nn.Linear):
 @pytest.mark.parametrize("filter", ["clip", "normalize", "tanh"])
 def test_on_a_machine_where_place_matters_records_pass_one_by_one(filter, monkeypatch):
     """Without the rehearsal, the attack would succeed there."""
+    monkeypatch.setattr(mapped, "AT_ONCE", (*mapped.AT_ONCE, Uneven))
     monkeypatch.setitem(VICTIMS, "uneven", Victim(lambda: nn.Sequential(Uneven(10, 7), nn.Linear(7, 3)), (10,)))
     attack = attacked("uneven", FILTERS[filter], 61, 1, "alike")
     assert SLOWLY in attack.gradients.one_by_one

@@ -40,7 +40,7 @@ from dpltm.records.batches import Records
 from dpltm.training.descent import cross_entropy, train
 from dpltm.training.plan import NoisySteps
 from dpltm.verbs.private_loop import START_NOTE, PrivateLoop
-from gradient_cases import Applied, flat, some_mask, toy_data
+from gradient_cases import Applied, flat, rows_of, some_mask, toy_data
 from refusals import refused
 
 COUNTED = "the number of records was counted and is treated as public; say records=... to keep it private"
@@ -177,7 +177,7 @@ def test_a_step_that_is_broken_out_of_is_not_told_and_an_error_goes_through() ->
 
 def test_physical_batches_and_precision_are_those_of_the_engine():
     model, seen = toy_model(), []
-    model.register_forward_hook(lambda *call: seen.append((len(call[2]), call[2].dtype)))
+    model.register_forward_hook(lambda *call: seen.append((rows_of(call[2]), call[2].dtype)))
     loop = make(model, batch_size=40, steps=1, physical_batch=32, precision="bfloat16")
     seen.clear()
     gradients(loop, model)
