@@ -24,7 +24,7 @@ from dpltm.gradients.layer import Layer, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
 from dpltm.gradients.plan import Plan, check_model, make_plan
 from dpltm.gradients.probe import Loss, MadeUp, move, structure, undisturbed
-from dpltm.networks.full_precision import aligned, deterministic, flushed_in_part, full_precision, threads, tiles_mix
+from dpltm.networks.full_precision import TilesMix, aligned, deterministic, flushed_in_part, full_precision, threads
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import unwritten
 from dpltm.randomness.sampling import LIMIT, ROUNDING, check_chunks, scale_of
@@ -396,8 +396,6 @@ class RecordGradients:
         if kernels in self._rehearsed:
             self._shapes = self._rehearsed[kernels]
             return None
-        if self.pass_rows > 1 and narrow[0] and tiles_mix():  # made-up records may hold no NaN
-            return "products of bfloat16"
         rehearsal = _Rehearsal(self, filter)
         device = self._parameters[0].device
         with undisturbed(self._model, self._loss), full_precision(), deterministic(device, self.pass_rows > 1):
@@ -464,7 +462,10 @@ class _Rehearsal:
         gradients._shapes = (few, rows)
         self._alone, _, _ = self._pass(x[:few], self._y[:few], self._keys[:few], None)
         gradients._shapes = (rows,)
-        _, seen, _ = self._pass(x[:rows], self._y[:rows], self._keys[:rows], 0)
+        with TilesMix() as tiles:
+            _, seen, _ = self._pass(x[:rows], self._y[:rows], self._keys[:rows], 0)
+        if tiles.mix and rows > 1:
+            return "products of bfloat16"
         self._base = [(place, values.clone()) for place, values in seen]
         for _, values in self._base:
             self.digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
@@ -488,7 +489,7 @@ class _Rehearsal:
         drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(0)).to(self._x.device)
         usual: list[object] = []
         return (
-            self._differs(usual, places.roll(1), never, large, first=True)
+            self._differs(usual, places.roll(1), never, torch.ones_like(large), first=True)
             or self._differs(usual, places.flip(0), odd, large)
             or self._differs(usual, drawn, ~odd & (rows > 1), large * math.nan)
         )
@@ -507,9 +508,9 @@ class _Rehearsal:
             start = 1 if first and rows == self._rows else None
             done, seen, remainder = self._pass(x, y, self._keys[moved_order], start)
         except Exception:  # values that a model will not take
-            if first:
+            if bool((factor == 1.0).all()):
                 raise
-            return None
+            return self._differs(usual, order, others, torch.ones_like(factor))
         if remainder and rows > 1:
             return remainder
         fills = first and rows < self._rows  # a cache, perhaps
@@ -548,8 +549,8 @@ class _Rehearsal:
 
 
 ROUGH = re.compile(
-    r"exp(?!and)|log(?!ical|_softmax)|sig(?!n)|tan|softplus|(?<!r)elu|silu|mish|pow|erf|sin|cos|gamma|rsqrt|entropy|glu"
-    r"|huber|smooth_l1|\bi0|_i[01]|hypot|polar|rsub"
+    r"exp(?!and)|log(?!ical|_softmax)|sig(?!n)|(?<![a-z])a?(?:sin|cos|tan)|softplus|(?<!r)elu|silu|mish|pow|erf|gamma|rsqrt"
+    r"|entropy|glu|huber|smooth_l1|\bi0|_i[01]|hypot|polar|rsub"
 )
 """Names of operations whose remainder (``VECTORS``) may be rounded otherwise than the rest, by other code. Sums, products,
 quotients and roots are rounded correctly by any, one at a time: not with a factor (``alpha``), nor of complex numbers. (With

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,12 +13,12 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError
 from dpltm.networks import Batch, Network
-from dpltm.networks.full_precision import aligned
+from dpltm.networks.full_precision import TilesMix, aligned
 from dpltm.networks.skill import Skill, skill_of
 from dpltm.networks.state import evaluating, unwritten
 from dpltm.records.batches import Inputs
 from dpltm.records.dataset import LEVELS, Dataset
-from dpltm.records.made_up import bits_hold, filled_up, follows
+from dpltm.records.made_up import CannotFollow, Decides, alone, bits_hold, filled_up, follows
 from dpltm.records.units import ABSENT
 
 CHUNK = 1024
@@ -162,21 +163,32 @@ def total_score(
 
 
 def rows_alike(model: nn.Module, like: Tensor, rows: int) -> int:
-    """Return ``rows``, or 1 where made-up ones, as ``like``, show that others move a bit, or may: alone none can."""
-    with evaluating(model):
-        return rows if follows(model, like) and bits_hold(model, like, rows) else 1
+    """Return ``rows``, or 1 where these cannot be mapped over, or made-up ones, as ``like``, show that others move a bit."""
+    with evaluating(model), TilesMix() as tiles:
+        return rows if follows(model, like) and bits_hold(partial(_apart, model), like, rows) and not tiles.mix else 1
+
+
+def _apart(model: nn.Module, x: Tensor) -> Tensor:
+    """What a network gives for records that it is shown one at a time, ``(rows, K)``: it cannot mix them."""
+    try:
+        (of_each,) = alone(lambda row: [model(row)], x, model=model)
+    except (CannotFollow, Decides) as error:
+        raise InputError(f"model: it cannot be mapped over records any more ({error})") from error
+    return of_each.squeeze(1)
 
 
 def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK, *, alike: bool = True) -> Iterator[Tensor]:
     """Yield what a network gives, ``(rows, K)``, for so many records at a time, in evaluation mode; where ``alike``, as sums
-    that noise is added to need it, the last ones beside rows of zeros: another number of rows may round in another way."""
+    that noise is added to need it, each by itself, and the last ones beside rows of zeros: another number of rows may round
+    in another way."""
+    function = partial(_apart, model) if alike and chunk > 1 else model
     with torch.no_grad(), evaluating(model), unwritten(model):
         for start in range(0, len(x), chunk):
             rows = x[start : start + chunk]
             if alike and len(rows) < chunk:
-                yield model(filled_up(rows, chunk))[: len(rows)]
+                yield function(filled_up(rows, chunk))[: len(rows)]
             else:
-                yield model(aligned(rows) if alike else rows)
+                yield function(aligned(rows) if alike else rows)
 
 
 def skill(model: nn.Module, x: Inputs, y: Tensor, **judging: Any) -> Skill | None:

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 _SWITCHES = {
     "float32_matmul_precision": "highest",
@@ -159,6 +160,23 @@ def flushed_in_part() -> bool:
 @cache
 def _small(count: int) -> torch.Tensor:
     return torch.full((count,), 2**16, dtype=torch.int32, device="cpu").view(torch.float32)
+
+
+class TilesMix(TorchDispatchMode):
+    """Tells of what is computed while entered whether rows may ``mix``: where products are in bfloat16, and tiles of this
+    processor let NaN of a row, which made-up records may not hold, reach the row above."""
+
+    mix = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or a second of imports for nothing
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.dtype == torch.bfloat16 and not result.is_cuda and not self.mix:
+            self.mix = tiles_mix()
+        return result
 
 
 def tiles_mix() -> bool:

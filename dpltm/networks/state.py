@@ -72,7 +72,7 @@ HIDDEN = OF_PYTORCH | {*dir(nn.Module)}
 def check_names(model: nn.Module, where: str) -> None:
     """Raise InputError for a layer with the name of what every module of PyTorch has."""
     modules = vars(model).get("_modules", {"_modules": None})
-    if reserved := sorted(HIDDEN & modules.keys()):
+    if reserved := sorted(HIDDEN & set(modules.keys())):  # of scripted modules a list
         raise InputError(f"{where} has a layer named `{reserved[0]}`, which PyTorch needs for itself; rename it")
     for child in modules.values():
         if child is not None:
