@@ -19,6 +19,7 @@ from dpltm.networks.state import evaluating
 from dpltm.records.subgroups import Subgroups
 from dpltm.records.units import ABSENT
 from dpltm.reports.statement import skill_in
+from gradient_cases import rows_of
 
 
 def made(classes: int, count: int = 500, seed: int = 0, strength: float = 0.7, common: float = 0.6):
@@ -403,24 +404,21 @@ def test_scores_of_padded_texts_come_from_no_kernel_that_goes_by_the_padding_of_
 class BesideOthers(nn.Module):
     """What it gives for a record goes by how many others there are, and by the largest value."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []
-
     def forward(self, x: Tensor) -> Tensor:
-        self.sizes.append(len(x))
         return x * (x.amax() if len(x) > 1 else 1)
 
 
-def test_records_are_scored_one_by_one_where_others_would_move_their_bits():
-    model, x = BesideOthers(), torch.tensor([[0.6, 0.4], [-0.2, -0.1], [0.0, 0.1]])
-    assert total_score(model, x, torch.tensor([0, 1, 1])) == 3
-    assert model.sizes[-3:] == [1, 1, 1]
-    plain = nn.Identity()
-    sizes: list[int] = []
-    plain.register_forward_hook(lambda _module, inputs, _output: sizes.append(len(inputs[0])))
-    assert total_score(plain, x, torch.tensor([0, 1, 1])) == 3
-    assert sizes[-1] == 1024
+def test_records_are_scored_each_by_itself():
+    """A thousand in a pass, which show a network one at a time; or one a pass, where it cannot be mapped over."""
+    model, x, y = BesideOthers(), torch.tensor([[0.6, 0.4], [-0.2, -0.1], [0.0, 0.1]]), torch.tensor([0, 1, 1])
+    assert total_score(model, x, y) == 3
+    plain, asks = nn.Identity(), nn.Identity()
+    passes: dict[nn.Module, list[int]] = {plain: [], asks: []}
+    for module, sizes in passes.items():
+        module.register_forward_hook(lambda _module, inputs, _output, sizes=sizes: sizes.append(rows_of(inputs[0])))
+    asks.register_forward_hook(lambda _module, _inputs, output: output if bool(output.isfinite().all()) else None)
+    assert total_score(plain, x, y) == total_score(asks, x, y) == 3
+    assert (passes[plain][-1], passes[asks][-3:]) == (1024, [1, 1, 1])
 
 
 class Tamed(nn.Module):
