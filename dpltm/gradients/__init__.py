@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dpltm.filters import Tanh
 from dpltm.gradients.engine import RecordGradients
-from dpltm.gradients.probe import Loss
+from dpltm.gradients.mapped import Loss
 
 
 @torch.no_grad()

@@ -22,8 +22,9 @@ from dpltm.filters.descriptor import ElementWiseFilter, Filter, LayerWiseFilter,
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
+from dpltm.gradients.mapped import Loss
 from dpltm.gradients.plan import Plan, check_model, make_plan
-from dpltm.gradients.probe import Loss, MadeUp, move, structure, undisturbed
+from dpltm.gradients.probe import MadeUp, move, structure, undisturbed
 from dpltm.networks.full_precision import TilesMix, aligned, deterministic, flushed_in_part, full_precision, threads
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import unwritten

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ from dpltm.gradients.draws import Axis
 from dpltm.gradients.layer import Call, Recorder, inputs_first, tensors_in
 from dpltm.records.made_up import CannotFollow, mapped_over, of_all_rows
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+
 AT_ONCE = (
     nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.LayerNorm,
     nn.Embedding, nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell,
@@ -28,6 +30,22 @@ AT_ONCE = (
 """Modules that take records row by row, whatever these hold; and so do those that are kept in parts, by our own code."""
 
 FIRST: Axis = (0, 1)
+
+_LOSSES = list[Loss]()
+
+
+def row_wise(loss: Loss) -> Loss:
+    """Mark a loss of our own, which takes outputs and labels row by row, ``(batch, ...)`` each, to be given all at once."""
+    _LOSSES.append(loss)
+    return loss
+
+
+def takes_all(loss: Loss) -> bool:
+    """Whether a loss is given all records at once."""
+    if isinstance(loss, nn.CrossEntropyLoss):
+        plain = type(loss) is nn.CrossEntropyLoss and "forward" not in vars(loss) and not loss._forward_hooks
+        return plain and loss.reduction == "none"
+    return any(loss is ours for ours in _LOSSES)
 
 
 @dataclass(frozen=True)
@@ -37,6 +55,11 @@ class Form:
     module: nn.Module
     inputs: tuple[Axis | None, ...]
     outputs: dict[int, Axis | None]
+
+    @cached_property
+    def simple(self) -> bool:
+        """Whether it is of one tensor to one, both with records first."""
+        return self.inputs == (FIRST,) and self.outputs == {0: FIRST}
 
 
 def forms_of(few: Sequence[Call], more: Sequence[Call], grown: Callable[..., Axis | None]) -> tuple[Form, ...]:
@@ -109,10 +132,15 @@ class MappedRecorder(Recorder):
         if not _is_mapped(inputs[0]):  # positions, perhaps
             return forward(*inputs, **keywords)
         form = self._form(module)
+        self._kept = True
+        if form.simple and len(inputs) == 1 and not keywords:  # quicker
+            input = of_all_rows(self.records, inputs[0]).squeeze(1)
+            with temporarily_clear_interpreter_stack():
+                output = super()._keep(module, (input,), {}, forward(input))
+            return mapped_over(output.unsqueeze(1))
         inputs, keywords = self._of_all(form, inputs, keywords)
         with temporarily_clear_interpreter_stack():
             output = super()._keep(module, inputs, keywords, forward(*inputs, **keywords))
-        self._kept = True
         return self._of_each(form, output, known=False)
 
     def _take_input(self, forward: Callable[[Tensor], Tensor], input: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ from dpltm.gradients.draws import REMEDY, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer
-from dpltm.gradients.mapped import Form, forms_of
-from dpltm.gradients.probe import FEW, Loss, MadeUp, Probe, grown, hooks_of, undisturbed
+from dpltm.gradients.mapped import Form, Loss, forms_of
+from dpltm.gradients.probe import FEW, MadeUp, Probe, grown, hooks_of, undisturbed
 from dpltm.gradients.rules import WholeModel
 from dpltm.networks.layers import check_layers
 from dpltm.randomness.sampling import LIMIT

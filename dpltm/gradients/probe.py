@@ -26,13 +26,11 @@ from torch.utils._pytree import tree_map
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
 from dpltm.gradients.layer import Call, Recorder, tensors_in
-from dpltm.gradients.mapped import Form, MappedRecorder
+from dpltm.gradients.mapped import Form, Loss, MappedRecorder, takes_all
 from dpltm.networks.full_precision import seeded
 from dpltm.networks.state import attributes_of, state_of
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records import made_up as trials
-
-Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 @contextmanager
@@ -351,7 +349,11 @@ class Probe:
         with torch.enable_grad(), recorder:
             try:
                 with contextlib.nullcontext() if draws is None else draws:
-                    (losses,) = trials.alone(lambda *row: [self._losses(*row)], x, y, model=self.model)
+                    if takes_all(self.loss):
+                        (outputs,) = trials.alone(lambda row: [self.model(row)], x, model=self.model)
+                        losses = self.loss(outputs.squeeze(1), y)
+                    else:
+                        (losses,) = trials.alone(lambda *row: [self._losses(*row)], x, y, model=self.model)
             except (trials.CannotFollow, trials.Decides) as error:
                 raise InputError(f"model or loss: it cannot be mapped over records any more ({error})") from error
             if draws is not None:

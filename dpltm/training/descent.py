@@ -39,6 +39,7 @@ from dpltm.errors import InputError, first_line
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.gradients.engine import moved_text
 from dpltm.gradients.linear_layer import compiler_at_hand
+from dpltm.gradients.mapped import row_wise
 from dpltm.networks import Network
 from dpltm.networks.full_precision import full_precision
 from dpltm.networks.masks import Mask
@@ -240,11 +241,13 @@ def _heard(ranks: Ranks, sample: Sample | None) -> tuple[np.ndarray, list[int], 
     return index, chunk_sizes.tolist(), keys if sizes[2] else None
 
 
+@row_wise
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return the loss of a classifier, one value a record: ``(batch, classes)`` and ``(batch,)`` to ``(batch,)``."""
     return functional.cross_entropy(outputs, labels, reduction="none")
 
 
+@row_wise
 def target_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return the loss of targets that are numbers, one value a record, or person: the cross-entropy of both ends of their
     range, weighed by where between them a target lies (Papke and Wooldridge 1996)."""
@@ -264,6 +267,7 @@ def _mean_of_slots(values: Tensor, labels: Tensor) -> Tensor:
     return (values * present).sum(1) / present.sum(1).clamp_min(1)
 
 
+@row_wise
 def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return the mean loss of each user's labels: ``(batch, slots, classes)`` and ``(batch, slots)`` to ``(batch,)``; how
     many slots are filled is the user's own affair, so it may divide."""
