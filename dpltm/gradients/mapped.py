@@ -29,6 +29,11 @@ AT_ONCE = (
 )  # fmt: skip
 """Modules that take records row by row, whatever these hold; and so do those that are kept in parts, by our own code."""
 
+ATTENDS = (
+    "query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal",
+)  # fmt: skip
+"""Arguments of attention by place, the first four of which have records in dimension 0."""
+
 FIRST: Axis = (0, 1)
 
 _LOSSES = list[Loss]()
@@ -149,20 +154,20 @@ class MappedRecorder(Recorder):
             output = forward(input)
         return _of_record(self.records, output, FIRST)
 
-    def _take_attention(
-        self, forward: Callable[..., Any], query: Tensor, key: Tensor, value: Tensor, **named: Any
-    ) -> Any:
-        same = query is key is value
-        query, key, value = (_in_batch(self.records, part, FIRST) for part in (query, key, value))
+    def _take_attention(self, forward: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+        named = {**dict(zip(ATTENDS, inputs, strict=False)), **named}
+        alike = named["query"] is named["key"] is named["value"]
         mask = named.get("attn_mask")
+        if not _is_mapped(mask) and isinstance(mask, Tensor) and mask.ndim > 2:
+            raise CannotFollow("a mask for each head that is no record's own")
+        for name in ATTENDS[:4]:
+            named[name] = _in_batch(self.records, named.get(name), FIRST)
+        if alike:
+            named["key"] = named["value"] = named["query"]
         if _is_mapped(mask):
             named["attn_mask"] = of_all_rows(self.records, mask).flatten(0, 1)
-        elif isinstance(mask, Tensor) and mask.ndim > 2:
-            raise CannotFollow("a mask for each head that is no record's own")
-        padding = _in_batch(self.records, named.pop("key_padding_mask", None), FIRST)
         with temporarily_clear_interpreter_stack():
-            parts = (query, query, query) if same else (query, key, value)
-            outputs = forward(*parts, key_padding_mask=padding, **named)
+            outputs = forward(**named)
         return tuple(_of_record(self.records, output, FIRST) for output in outputs)
 
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
