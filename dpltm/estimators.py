@@ -513,7 +513,7 @@ class TicketEstimator(BaseEstimator):
             record, or person, more, less or another changes each sum by at most ``GRID`` of those, and two-sided
             geometric noise of epsilon / (sums GRID) makes each (epsilon / sums)-DP, exactly (docs/privacy-model.md 5.8).
         """
-        check_scored_rows(self.run_.spec, self.run_.bounds, ROWS)
+        check_scored_rows(self.run_.spec, ROWS)
         steps = np.rint(np.clip(values, 0.0, 1.0) * GRID).astype(np.int64)
         if persons is not None:
             _, whose, counts = np.unique(persons, return_inverse=True, return_counts=True)

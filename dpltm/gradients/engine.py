@@ -29,7 +29,7 @@ from dpltm.networks.full_precision import TilesMix, aligned, deterministic, flus
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import unwritten
 from dpltm.randomness.sampling import LIMIT, ROUNDING, check_chunks, scale_of
-from dpltm.records.made_up import SHAPED, filled_up, same_numbers
+from dpltm.records.made_up import filled_up, same_numbers
 
 ROWS = 32
 """Made-up records that a network is tried with before passes have a shape."""
@@ -58,9 +58,9 @@ over- or underflow and the norm be wrong. Between these, each of the squares of 
 is multiplied by at most 2^40: w^2 2^-50 of the least squared norm, less than half of ``rounding`` up to w = 2^25. (Small
 numbers are not flushed to zero, unless torch is asked to.)"""
 
-BY_VALUES = (
-    "its operations, or their shapes, go by values of the batch (rows chosen by a mask, packed sequences), and so may the"
-    " last bits of a record: {}; choose by torch.where, and give every layer all records"
+UNMAPPED = (
+    "torch.func.vmap cannot show it one record at a time ({}), and it might mix them: {{}}; docs/own-network.md says what to"
+    " write instead"
 )
 FLUSHED = (
     "some threads set numbers below 1e-38 to zero, and others do not, so that the last bits of a record go by its place:"
@@ -88,7 +88,6 @@ class RecordGradients:
         live: number of live coordinates: the length of every sum.
         rounding: factor on radial factors by which the bound holds despite float32 norms.
         kernels_digest: of what the rehearsal left: equal where kernels give the same bits.
-        unfollowed: what the trial of the network could not map over records, so that it replaced some; nothing if it could.
         one_by_one: why records pass so; nothing if they pass together.
     """
 
@@ -108,11 +107,10 @@ class RecordGradients:
         self.live = sum(int(live.sum()) for live in self._live_mask.values())
         self._plan: Plan | None = None
         self._checked: tuple[object, ...] = ()
-        self._fillings: Tensor | None = None
         self._filler: Sequence[Tensor] = ()  # a made-up record and its label
         self._rehearsed: dict[tuple[object, ...], tuple[int, ...]] = {}  # the shapes, of each kind of kernels
         self._wanted = self._shapes = tuple[int, ...]()
-        self._tried, self._long, self.unfollowed, self.one_by_one = 0, False, "", ""
+        self._tried, self._long, self.one_by_one = 0, False, ""
         self.kernels_digest = ""
         self._parameters = list(model.parameters())
         self._trained = [(id(value), value.requires_grad) for value in self._parameters]
@@ -133,17 +131,15 @@ class RecordGradients:
     def pass_rows(self, rows: int) -> None:
         self._shapes = (rows,)
 
-    def check(self, x: Tensor, y: Tensor, fillings: Tensor | None = None, *, apart: bool = True) -> None:
+    def check(self, x: Tensor, y: Tensor, *, apart: bool = True) -> None:
         """Decide how gradients are computed for batches like these, of which only shape, dtype and device matter; anew where
         a module was exchanged, hooked, patched or set to another mode since.
 
-        ``fillings`` are public rows of padding, ``(k, ...)``, that records may end in. Without ``apart`` it is left to
-        :meth:`rehearse` to try whether records are mixed. Raises InputError where the loss is not one value a record, where
-        records are mixed, or no rule gets the gradients right.
+        Without ``apart`` it is left to :meth:`rehearse` to try whether records are mixed. Raises InputError where the loss
+        is not one value a record, where records are mixed, or no rule gets the gradients right.
         """
         if torch.is_inference_mode_enabled():
             raise InputError("model: there are no gradients under torch.inference_mode; train outside of it")
-        self._fillings = self._fillings if fillings is None else fillings
         state = structure(self._model, self._loss)
         if self._plan is None or state != self._checked:
             self._plan = None
@@ -155,7 +151,7 @@ class RecordGradients:
             began = time.process_time()
             with full_precision(), threads(1):  # beside other processes, those of small passes wait for each other
                 x, y = (values.new_empty(0, *values.shape[1:]) for values in (x, y))  # which holds no records
-                like = MadeUp(x, y, self._parameters[0].dtype, fillings=self._fillings)
+                like = MadeUp(x, y, self._parameters[0].dtype)
                 self._plan = make_plan(self._model, self._live_mask, self._loss, like, self._compile, self._grouped)
             self._long = time.process_time() - began > 5.0  # seconds, of a network that is better tried on all threads
             self._checked = state
@@ -177,7 +173,7 @@ class RecordGradients:
             at_once = threads(None if self._long else 1)
             with undisturbed(self._model, self._loss), off, torch.enable_grad(), full_precision(), at_once:
                 move(self._model)
-                self.unfollowed = self._plan.probe.check_apart(rows)
+                self._plan.probe.check_apart(rows)
             self._tried = rows
 
     @property
@@ -383,13 +379,13 @@ class RecordGradients:
     def rehearse(self, filter: Filter) -> str | None:
         """Show on made-up records that no bit of what a record contributes depends on others, in passes as they will be
         (docs/privacy-model.md 4.4); after :meth:`check`, once, and anew where kernels may have changed: with other threads,
-        precision, or plan. Returns the name of a layer where a bit changed, or that shapes go by values, if there is one."""
+        precision, or plan. Returns the name of a layer where a bit changed, or why records may not pass together, if so."""
         if not self.pass_rows:
             self.settle(1.0)
         self._try(self.pass_rows)
         assert self._plan is not None
-        if self.pass_rows > 1 and any(words in self.unfollowed for words in SHAPED):
-            return BY_VALUES
+        if self.pass_rows > 1 and self._plan.unmapped:
+            return UNMAPPED.format(self._plan.unmapped.replace("{", "(").replace("}", ")"))
         if self.pass_rows > 1 and torch.get_num_threads() > 1 and flushed_in_part():
             return FLUSHED
         narrow = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
@@ -457,8 +453,6 @@ class _Rehearsal:
     def moved(self) -> str | None:
         """Name of a layer where another row, or its place, changes a bit of a row; finds the shapes where none does."""
         gradients, rows, x = self._gradients, self._rows, self._x
-        if not x.is_floating_point() and int(x.max()) > 1:
-            x[:rows].clamp_min_(1)  # none is padded: libraries leave a mask out then, and others bring it in
         few = min(2, rows)
         gradients._shapes = (few, rows)
         self._alone, _, _ = self._pass(x[:few], self._y[:few], self._keys[:few], None)
@@ -488,17 +482,14 @@ class _Rehearsal:
         odd = (places % 2 == 1) & (rows > 1)
         large = torch.tensor([1.0, 1e3, 1e30, 1e-30], device=self._x.device)[places // 2 % 4]
         drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(0)).to(self._x.device)
-        usual: list[object] = []
         return (
-            self._differs(usual, places.roll(1), never, torch.ones_like(large), first=True)
-            or self._differs(usual, places.flip(0), odd, large)
-            or self._differs(usual, drawn, ~odd & (rows > 1), large * math.nan)
+            self._differs(places.roll(1), never, torch.ones_like(large), first=True)
+            or self._differs(places.flip(0), odd, large)
+            or self._differs(drawn, ~odd & (rows > 1), large * math.nan)
         )
 
-    def _differs(
-        self, usual: list[object], order: Tensor, others: Tensor, factor: Tensor, first: bool = False
-    ) -> str | None:
-        """The same for rows in this ``order``, of which ``others`` are replaced; ``usual`` are operations so far."""
+    def _differs(self, order: Tensor, others: Tensor, factor: Tensor, first: bool = False) -> str | None:
+        """The same for rows in this ``order``, of which ``others`` are replaced."""
         rows, replaced = len(order), bool(others.any())
         moved_order = torch.where(others, torch.arange(rows, device=order.device) + self._rows, order)
         x, y = self._x[moved_order], self._y[moved_order]
@@ -507,18 +498,13 @@ class _Rehearsal:
                 values[others] *= factor[others].view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
         try:
             start = 1 if first and rows == self._rows else None
-            done, seen, remainder = self._pass(x, y, self._keys[moved_order], start)
+            _, seen, remainder = self._pass(x, y, self._keys[moved_order], start)
         except Exception:  # values that a model will not take
             if bool((factor == 1.0).all()):
                 raise
-            return self._differs(usual, order, others, torch.ones_like(factor))
+            return self._differs(order, others, torch.ones_like(factor))
         if remainder and rows > 1:
             return remainder
-        fills = first and rows < self._rows  # a cache, perhaps
-        if not (fills or (first and not x.is_floating_point())):
-            usual.extend(() if usual else done)
-            if done != usual:
-                return BY_VALUES
         for (place, values), (_, again) in zip(self._base, seen, strict=False):
             if len(values) != self._rows:  # what float64 rounds is part of the bound
                 same = float((values - again).norm()) <= 2.0**-40 * float(values.norm())
@@ -654,7 +640,7 @@ def shapes_of(
 
 def moved_text(place: str, narrow: bool, so: str = "no bound would hold") -> str:
     """Return why a training is refused where bits of a record depend on others; ``narrow`` if passes are in bfloat16."""
-    if place in (BY_VALUES, FLUSHED):
+    if "{}" in place:
         return f"model: {place.format(so)}"
     remedy = "import dpltm before anything is computed with torch, or set MKL_CBWR=AUTO,STRICT and MKL_DYNAMIC=FALSE"
     if narrow:  # tiles of AMX multiply by zero what lies behind a row whose length is no multiple of theirs: NaN stays

@@ -134,7 +134,7 @@ class MappedRecorder(Recorder):
     def _take(self, module: nn.Module, forward: Callable[..., Any], *inputs: Any, **keywords: Any) -> Any:
         """Give a module all records at once, and keep the call."""
         inputs, keywords = inputs_first(inputs, keywords)
-        if not _is_mapped(inputs[0]):  # positions, perhaps
+        if not _is_mapped(inputs[0]) or not self._form(module).outputs:  # positions, perhaps, or without gradients
             return forward(*inputs, **keywords)
         form = self._form(module)
         self._kept = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import InputError
+from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, tensors_in
@@ -21,6 +20,7 @@ from dpltm.gradients.probe import FEW, MadeUp, Probe, grown, hooks_of, undisturb
 from dpltm.gradients.rules import WholeModel
 from dpltm.networks.layers import check_layers
 from dpltm.randomness.sampling import LIMIT
+from dpltm.records.made_up import CannotFollow, Decides
 
 AGREE, FLOOR = 1e-3, 1e-5
 """Largest difference between the sum of per-record gradients and the gradient of the sum: of one parameter's gradient, plus
@@ -31,7 +31,7 @@ of the network's largest, since a gradient that is zero by nature comes out as r
 class Plan:
     """Rules for one network, by its ``layers``. A record takes about ``passing`` numbers during a pass, and ``kept`` until
     the sum is made. Tensors that modules see and give have one of ``widths`` numbers a record. Passes map over records where
-    their calls have ``forms``, and cannot mix them then; else they are of batches."""
+    their calls have ``forms``, and cannot mix them then; else ``unmapped`` says why not."""
 
     probe: Probe
     layers: tuple[Layer, ...]
@@ -39,6 +39,7 @@ class Plan:
     kept: int
     widths: frozenset[int] = frozenset()
     forms: tuple[Form, ...] = ()
+    unmapped: str = ""
 
     @property
     def by_torch_func(self) -> bool:
@@ -48,7 +49,10 @@ class Plan:
     def pass_over(self, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
         """Pass over these ``rows`` of the batch that the layers have begun with, and give layers what that leaves."""
         linear = [layer for layer in self.layers if isinstance(layer, LinearLayer) and layer.kernel == "sparse"]
-        calls = self.calls(x, y, keys, [(layer.module, layer.forward) for layer in linear])
+        try:
+            calls = self.calls(x, y, keys, [(layer.module, layer.forward) for layer in linear])
+        except (CannotFollow, Decides) as error:
+            raise InputError(f"model or loss: records cannot be mapped over any more ({error})") from error
         with torch.autocast(x.device.type, enabled=False):
             for layer in self.layers:
                 layer.take([call for call in calls if call.module in layer.modules], rows)
@@ -111,10 +115,13 @@ def make_plan(
             try:
                 plan = make(probe, live_mask)
                 if plan is not None and plan.forms:
-                    with contextlib.suppress(Exception):  # whatever cannot be mapped over, or is another's then
+                    unmapped = "it gives other gradients for each alone"
+                    try:
                         if _right(plan, live_mask):
                             return plan
-                    plan = replace(plan, forms=())
+                    except Exception as error:  # whatever cannot be mapped over, or is another's then
+                        unmapped = first_line(error)
+                    plan = replace(plan, forms=(), unmapped=unmapped)
                 if plan is not None and _right(plan, live_mask):
                     return plan
             except InputError as error:

@@ -133,25 +133,19 @@ MIXED = (
     " another dimension than 0 (batch_first) for the record"
 )
 
-ROUTED = (
-    "sees as many rows as records hold certain values (experts that get the rows routed to them, packed sequences), so which"
-    " row is whose cannot be known; give every layer all records, and weigh or select what it gives"
-)
-
 
 @dataclass(frozen=True)
 class MadeUp:
     """Batches of the same shape and dtype as ``x`` and ``y``, of which nothing else is looked at.
 
     ``dtype`` is wider where that of the records is narrow; ``largest`` are whole numbers (tokens, classes) in records and in
-    labels, as large as the model and the loss take. ``fillings`` are rows of padding, as records are prepared.
+    labels, as large as the model and the loss take.
     """
 
     x: Tensor
     y: Tensor
     dtype: torch.dtype
     largest: tuple[int, int] = (1, 1)
-    fillings: Tensor | None = None
 
     def batch(self, records: int = FEW) -> tuple[Tensor, Tensor]:
         """A batch; the same every time for a number of records."""
@@ -176,7 +170,7 @@ class MadeUp:
 
     def ways(self, x: Tensor, y: Tensor, declared: Iterable[int]) -> list[trials.Way]:
         """Odd records, and ordinary ones with an odd label; not records of NaN alone, which the rehearsal has."""
-        ways = trials.odd_rows(x, self.largest[0], declared, self.fillings)
+        ways = trials.odd_rows(x, self.largest[0], declared)
         ways += [(1, row, True) for _, row, _ in trials.odd_rows(y, self.largest[1])]
         return [way for way in ways if way[0] or not bool(way[1].isnan().all())]
 
@@ -347,15 +341,12 @@ class Probe:
         draws = None if keys is None else Draws(keys, self.axes, mapped=True)
         recorder = MappedRecorder(self.units, self.copy, instead, draws, self.spread, len(x), forms)
         with torch.enable_grad(), recorder:
-            try:
-                with contextlib.nullcontext() if draws is None else draws:
-                    if takes_all(self.loss):
-                        (outputs,) = trials.alone(lambda row: [self.model(row)], x, model=self.model)
-                        losses = self.loss(outputs.squeeze(1), y)
-                    else:
-                        (losses,) = trials.alone(lambda *row: [self._losses(*row)], x, y, model=self.model)
-            except (trials.CannotFollow, trials.Decides) as error:
-                raise InputError(f"model or loss: it cannot be mapped over records any more ({error})") from error
+            with contextlib.nullcontext() if draws is None else draws:
+                if takes_all(self.loss):
+                    (outputs,) = trials.alone(lambda row: [self.model(row)], x, model=self.model)
+                    losses = self.loss(outputs.squeeze(1), y)
+                else:
+                    (losses,) = trials.alone(lambda *row: [self._losses(*row)], x, y, model=self.model)
             if draws is not None:
                 draws.close()
             recorder.backward(losses.sum())
@@ -368,30 +359,21 @@ class Probe:
             return self
         return replace(self, spread=())
 
-    def check_apart(self, rows: int) -> str:
-        """Refuse a network that mixes records in a batch of so many; return what ``vmap`` could not follow, if anything."""
+    def check_apart(self, rows: int) -> None:
+        """Refuse a network that mixes records in a batch of so many."""
         x, y = self.made_up.batch(rows)
-        keys = self.made_up.keys(x)
         declared = () if x.is_floating_point() else trials.tokens_of(self.model, last=not x.is_cuda)
 
         def sees(x: Tensor, y: Tensor, keys: Tensor) -> trials.Sights:
             return self.seen(x, y, Draws(keys, self.axes))
 
-        def pairs(filled: bool) -> Iterator[trials.Pair]:
-            for short, long in trials.padded(x, declared, self.made_up.fillings, filled=filled):
-                yield (short, y, keys), (long, y, keys)
-
         try:
-            ways = self.made_up.ways(x, y, declared)
-            trial = trials.Trial(sees, self.alone, self._along(), ways, pairs(filled=False), pairs(filled=True))
-            unfollowed = trial.run(modules_of(self.model, self.loss), x, y, keys)
-            if unfollowed:
-                self.seen(*self.made_up.batch(1))
-            return unfollowed
+            trial = trials.Trial(sees, self.alone, self._along(), self.made_up.ways(x, y, declared))
+            trial.run(modules_of(self.model, self.loss), x, y, self.made_up.keys(x))
         except trials.Decides as error:
             raise InputError(f"model or loss: {error}") from None
         except trials.Mixes as error:
-            raise InputError(f"model: {error.place} {ROUTED}" if error.routed else MIXED.format(error.place)) from None
+            raise InputError(MIXED.format(error)) from None
         except InputError:
             raise
         except Exception as error:  # whatever the user's own code raises

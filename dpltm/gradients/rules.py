@@ -470,7 +470,7 @@ def _batch(call: Call, records: int, place: int = 0) -> Tensor:
     inputs: Tensor = call.inputs[place]
     if len(inputs) != records:
         kind = type(call.module).__name__
-        raise InputError(f"model: a {kind} saw {len(inputs)} rows, not {records}; dimension 0 must be the record")
+        raise InputError(f"model: a {kind} saw {len(inputs)} rows, not {records}; give it all records, in dimension 0")
     return inputs
 
 

@@ -48,7 +48,6 @@ from dpltm.records import made_up as trials
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import InputPart, Parts
 from dpltm.records.scaling import MAX_CHANNELS
-from dpltm.records.scaling import prepare as scaled
 from dpltm.records.split import Arrays, LabelForm
 from dpltm.records.split import pieces as pieces_of
 
@@ -390,7 +389,7 @@ def _passed(network: OwnNetwork, model: nn.Module) -> Tensor:
     return _kept(outputs)
 
 
-def _check_apart(network: OwnNetwork, model: nn.Module, rows: int, fillings: Tensor | None = None) -> None:
+def _check_apart(network: OwnNetwork, model: nn.Module, rows: int) -> None:
     """Refuse a network whose outputs for a record, among so many, are not what it gives for the record alone."""
     x = network.made_up(rows).to(next(model.parameters()).device)
 
@@ -401,9 +400,8 @@ def _check_apart(network: OwnNetwork, model: nn.Module, rows: int, fillings: Ten
         (outputs,) = trials.alone(lambda row: [model(row)], x, model=model)
         return [trials.Sight("the outputs", outputs)]
 
-    pairs = [((short,), (long,)) for short, long in _padded(network, model, x, fillings)]
-    ways = [(0, row, True) for row in (1 - x[0], *trials.constant(x[0]), *(short[0][1] for short, _ in pairs))]
-    trial = trials.Trial(sees, own, {0: 0}, ways, pairs, () if fillings is None else pairs)
+    ways = [(0, row, True) for row in (1 - x[0], *trials.constant(x[0]), *_short(network, model, x[:1]))]
+    trial = trials.Trial(sees, own, {0: 0}, ways)
     with torch.no_grad(), evaluating(model), seeded(0):
         try:
             trial.run([*model.modules()], x)
@@ -416,21 +414,15 @@ def _check_apart(network: OwnNetwork, model: nn.Module, rows: int, fillings: Ten
             ) from None
 
 
-def _padded(
-    network: OwnNetwork, model: nn.Module, x: Tensor, fillings: Tensor | None
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of short records, and each with a long one among them; all parts are short together."""
+def _short(network: OwnNetwork, model: nn.Module, x: Tensor) -> Iterator[Tensor]:
+    """What is left of a record, ``(1, ...)``, where it is short; all its parts are together."""
     parts = network.stored(x)
     declared = trials.tokens_of(model)
-    fills = [None] * len(parts) if fillings is None else network.stored(fillings)
     ways = [
-        list(trials.padded(part, () if part.is_floating_point() else declared, fill)) or [(part, part)]
-        for part, fill in zip(parts, fills, strict=True)
+        list(trials.short_rows(part[0], () if part.is_floating_point() else declared)) or [part[0]] for part in parts
     ]
     for number in range(max(map(len, ways))):
-        pairs = [way[number % len(way)] for way in ways]
-        short, long = (torch.cat([part.flatten(1).float() for part in side], 1) for side in zip(*pairs, strict=True))
-        yield short, long
+        yield torch.cat([way[number % len(way)].flatten().float() for way in ways])
 
 
 def _check_functions(network: OwnNetwork, outputs: Tensor) -> None:
@@ -489,14 +481,12 @@ def source_facts(network: Network) -> dict[str, str]:
     return versions() | loaded_code(())
 
 
-def check_scored_rows(network: Network, bounds: tuple[float, float], rows: int = 0) -> None:
-    """Refuse a network of the user's own that mixes records where so many private ones are scored at once, or on padding as
-    it is scaled, before that is paid for; with so many ``rows``, or as many as ``evaluation.scored_rows`` says."""
+def check_scored_rows(network: Network, rows: int = 0) -> None:
+    """Refuse a network of the user's own that mixes records where so many private ones are scored at once, before that is
+    paid for; with so many ``rows``, or as many as ``evaluation.scored_rows`` says."""
     if isinstance(network, OwnNetwork) and network.own is not None:
-        stored = trials.padding_rows(torch.zeros(1, network.features)).numpy()
-        fillings = torch.from_numpy(scaled(stored, bounds, network.tables, network.parts))
         model = network.build(0)
-        _check_apart(network, model, rows or scored_rows(model, network.made_up(1)), fillings)
+        _check_apart(network, model, rows or scored_rows(model, network.made_up(1)))
 
 
 def network_notes(network: Network) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.randomness.sampling import LIMIT
-from dpltm.records.made_up import filled_up, padding_rows
+from dpltm.records.made_up import filled_up
 from dpltm.records.split import Rows
 
 
@@ -84,12 +84,6 @@ class Records:
     def take(self, index: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the records at ``index``, ready for the model."""
         return self._ready(_rows(self._x, index), _rows(self._y, index))
-
-    def fillings(self) -> Tensor | None:
-        """Return what ``prepare`` makes of rows of padding, ``(k, ...)``; None where rows stay as they are stored."""
-        if self._prepare is None:
-            return None
-        return self._prepare(padding_rows(_rows(self._x, np.zeros(1, dtype=np.int64)))).to(self._device)
 
     def _ready(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         x = _in_shape(self._prepare, x) if self._prepare is not None else _plain(x, self._dtype)

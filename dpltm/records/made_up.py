@@ -1,8 +1,8 @@
 """Made-up rows, and the trial on them of whether a function of a batch keeps its rows apart.
 
 What a function gives for a row alone is known from ``torch.func.vmap``: no row is there for another to see, and a function
-that asks for a value, to go one way or another, cannot be run so. What it gives for the batch must be the same. Where
-``vmap`` cannot follow an operation, rows are replaced instead, and not a bit of the others may change.
+that asks for a value, to go one way or another, cannot be run so. What it gives for the batch must be the same. No bound
+rests on the trial: what is summed under a price is computed for each row alone (``gradients.mapped``).
 """
 
 from __future__ import annotations
@@ -48,11 +48,6 @@ def paddings(x: Tensor) -> tuple[float, ...]:
     return tuple(dict.fromkeys((0, 1, largest) if largest <= 255 else (0, 1)))
 
 
-def padding_rows(x: Tensor) -> Tensor:
-    """Return a row of each of those values alone, ``(paddings, ...)``."""
-    return torch.stack([torch.full_like(x[0], value) for value in paddings(x)])
-
-
 def tokens_of(model: nn.Module, last: bool = True) -> set[int]:
     """Return tokens that tables of a model declare as padding; and, if ``last``, that of each which stands at its end."""
     tokens = {getattr(module, "padding_idx", None) for module in model.modules()}
@@ -84,36 +79,16 @@ def constant(row: Tensor, largest: int = 1) -> list[Tensor]:
     return [torch.zeros_like(row), torch.full_like(row, largest)]
 
 
-def padded(
-    x: Tensor, declared: Iterable[int] = (), fillings: Tensor | None = None, *, filled: bool = False
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches of short rows, and each once more with the first row as it is in ``x`` ``(n, ...)``, which is long.
-
-    A function that cuts its batch to the longest row gives the others something else in the two. Rows are short along
-    every dimension in turn: a quarter is left, and at least one; the rest is padding, behind it or before it.
-
-    Args:
-        declared, fillings: paddings that somebody names, and rows of them, ``(k, ...)``, beside those of one value.
-        filled: give pairs of ``fillings`` alone.
-    """
-    ways = [torch.full_like(x[0], value) for value in dict.fromkeys((*paddings(x), *declared))]
-    own_ways = len(ways)
-    if x.is_cuda and not x.is_floating_point():
-        fillings = None
-    for filling in () if fillings is None else fillings.to(x):
-        if not any(torch.equal(filling.nan_to_num(9e9), way.nan_to_num(9e9)) for way in ways):
-            ways.append(filling)
-    for along in range(1, x.ndim):
-        length = x.shape[along]
-        if length < 2:
-            continue
+def short_rows(row: Tensor, declared: Iterable[int] = ()) -> Iterator[Tensor]:
+    """Yield what is left of a row, ``(...)``, where it is short: a quarter along every dimension in turn, and at least one;
+    the rest is padding, of values that are ``declared`` or usual, behind it or before it."""
+    ways = dict.fromkeys((*paddings(row[None]), *declared))
+    for along, length in enumerate(row.shape):
         stop = max(1, length // 4)
-        for filling, start in product(ways[own_ways if filled else 0 :], (stop, 0)):
-            short = x.clone()
-            short.narrow(along, start, length - stop).copy_(filling.narrow(along - 1, start, length - stop))
-            long = short.clone()
-            long[0] = x[0]
-            yield short, long
+        for filling, start in product(ways, (stop, 0)) if length > 1 else ():
+            short = row.clone()
+            short.narrow(along, start, length - stop).fill_(filling)
+            yield short
 
 
 class Sight(NamedTuple):
@@ -132,8 +107,8 @@ and of the same place in all rows, whichever is less; or of ``FLOOR`` times the 
 below ``LIMIT``, and 1 at least, since what is zero by nature comes out as rounding. A huge number, such as the mask of an
 attention, hides nothing beside it."""
 
-BLOCK = 2**16
-"""Numbers that are compared at once."""
+BLOCK, SOME = 2**16, 8
+"""Numbers that are compared at once; rows that are taken one after the other."""
 
 DECIDES = (
     "decides by values of the batch (if, while, int(), nonzero()), so that what one record gives may depend on others: no"
@@ -150,18 +125,11 @@ class Decides(Exception):
 
 
 class Mixes(Exception):
-    """What a row gives depends on others: the place where that is seen, and whether there are other rows altogether."""
-
-    def __init__(self, place: str, routed: bool = False) -> None:
-        super().__init__(place)
-        self.place, self.routed = place, routed
+    """What a row gives depends on others; says where that is seen."""
 
 
 _ASKED = (".item()", "data-dependent control flow", "output dynamic shape")
 """What ``vmap`` says where a value is asked for: as a number, as a truth value, or to make a shape of it."""
-
-SHAPED = ("dynamic shape", "masked_select")
-"""What it says of rows that are chosen by a mask: shapes go by values there, whatever made-up records show."""
 
 
 def alone(
@@ -309,13 +277,11 @@ def in_float64(modules: Sequence[nn.Module]) -> Iterator[None]:
             module._buffers.update(buffers)
 
 
-Pair = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
-
 Way = tuple[int, Tensor, bool]
 """Which of the tensors of a batch has another row, that row, and whether gradients at it are smooth."""
 
 
-def odd_rows(x: Tensor, largest: int = 1, declared: Iterable[int] = (), fillings: Tensor | None = None) -> list[Way]:
+def odd_rows(x: Tensor, largest: int = 1, declared: Iterable[int] = ()) -> list[Way]:
     """Return rows to be put in the place of some of ``x``: other, huge, of one value, short behind and before padding.
 
     Gradients are not smooth at rows that are of one value in part: rounding decides which of equal values is the largest.
@@ -327,7 +293,7 @@ def odd_rows(x: Tensor, largest: int = 1, declared: Iterable[int] = (), fillings
     else:
         ways = [(0, 1 - row, True), (0, 4 * row - 2, True), (0, 1e3 * (row - 0.5), True)]
     ways += [(0, value, False) for value in (constant(row, largest) if largest or not is_whole else ())]
-    return ways + [(0, short[0], False) for short, _ in padded(x[:1], declared, fillings)]
+    return ways + [(0, short, False) for short in short_rows(row, declared)]
 
 
 @dataclass(frozen=True)
@@ -337,8 +303,6 @@ class Trial:
     Attributes:
         sees: what is looked at of a batch; ``own`` the same of every row alone, ``(n, ...)``, with one row in its dimension.
         along: dimension of rows by number in what is looked at; what has none is passed over.
-        pairs: batches of short rows, and the same with the first one long.
-        filled: those of them whose padding is of no single value, so that float64 need not know it again.
         alike: largest difference to be taken for rounding, of what a row has; gradients only count where that is little:
             rounding switches units on and off.
     """
@@ -347,27 +311,37 @@ class Trial:
     own: Callable[..., Sights]
     along: Mapping[int, int]
     ways: Sequence[Way] = ()
-    pairs: Iterable[Pair] = ()
-    filled: Iterable[Pair] = ()
     alike: float = ALIKE
 
-    def run(self, modules: Sequence[nn.Module], *rows: Tensor) -> str:
-        """Compare rows with what they are alone, in float64 if that can be, else replace some; return why, or nothing.
+    def run(self, modules: Sequence[nn.Module], *rows: Tensor) -> None:
+        """Raise Mixes or Decides where a row among others is not what it is alone, in float64 if that can be.
 
-        Raises Mixes or Decides where a row depends on others, or may. Modules are those to compute in float64.
+        Modules are those to compute in float64. Where ``vmap`` cannot follow, some rows are taken one after the other.
         """
         try:
-            with in_float64(modules):
-                wide = replace(self, ways=[(which, _wide(row), even) for which, row, even in self.ways])
-                runs = wide.compare(*map(_wide, rows))
-            if not runs:
-                replace(self, alike=COARSE).compare(*rows)
-                raise CannotFollow("it does not run in float64")
-        except CannotFollow as error:
-            self.replace(*rows)
-            return str(error)
-        self.pad(self.filled)
-        return ""
+            self._run(modules, rows)
+        except CannotFollow:
+            replace(self, own=self._one_by_one)._run(modules, [values[:SOME] for values in rows])
+
+    def _run(self, modules: Sequence[nn.Module], rows: Sequence[Tensor]) -> None:
+        with in_float64(modules):
+            wide = replace(self, ways=[(which, _wide(row), even) for which, row, even in self.ways])
+            runs = wide.compare(*map(_wide, rows))
+        if not runs:
+            replace(self, alike=COARSE).compare(*rows)
+
+    def _one_by_one(self, *rows: Tensor) -> Sights:
+        each = [self.sees(*(values[place : place + 1] for values in rows)) for place in range(len(rows[0]))]
+        if len({len(seen) for seen in each}) > 1:
+            raise Mixes("the layers that are called")
+        own = []
+        for at, seen in enumerate(zip(*each, strict=True)):
+            if at in self.along and len({row.values.shape for row in seen}) > 1:
+                raise Mixes(seen[0].place)
+            own.append(
+                seen[0]._replace(values=torch.stack([row.values for row in seen])) if at in self.along else seen[0]
+            )
+        return own
 
     def compare(self, *rows: Tensor) -> bool:
         """Raise Mixes where rows are not among ordinary and odd ones what they are alone; or as :func:`alone`. Return
@@ -415,33 +389,6 @@ class Trial:
             wrong = _differ(beside, other, self.alike, size, FLOOR * self.alike * largest[seen.slope]).cpu()
             if bool((wrong & smooth if seen.slope else wrong).any()):
                 raise Mixes(seen.place)
-
-    def replace(self, *rows: Tensor) -> None:
-        """Raise Mixes where a row changes by a bit when another is replaced, or when a long one is among short ones."""
-        usual = self.sees(*rows)
-        others = torch.arange(len(rows[0])) > 0
-        places = (0, len(others) - 1, len(others) // 2)
-        for number, (which, row, _) in enumerate((*self.ways[:1], *self.ways[:1], *self.ways)):
-            changed = tuple(values.clone() for values in rows)
-            changed[which][places[number % 3]] = row
-            if (again := self.seen(changed)) is not None:
-                same_bits(usual, again, self.along, others.roll(places[number % 3]))
-        self.pad(self.pairs)
-        self.turn(*rows)
-
-    def turn(self, *rows: Tensor) -> None:
-        """Raise Mixes where rows one place further on give other bits."""
-        turned = []
-        for at, seen in enumerate(self.sees(*(values.roll(1, 0) for values in rows))):
-            turned.append(seen._replace(values=seen.values.roll(-1, self.along[at])) if at in self.along else seen)
-        same_bits(self.sees(*rows), turned, self.along, torch.ones(len(rows[0]), dtype=torch.bool))
-
-    def pad(self, pairs: Iterable[Pair]) -> None:
-        """Raise Mixes where short rows change by a bit when the first of them is long."""
-        for short, long in pairs:
-            of_short, of_long = self.seen(short), self.seen(long)
-            if of_short is not None and of_long is not None:
-                same_bits(of_short, of_long, self.along, torch.arange(len(short[0])) > 0)
 
     def seen(self, rows: Sequence[Tensor]) -> Sights | None:
         """What is looked at of a batch; None of values that a function will not take, such as a token that is none."""
@@ -500,7 +447,7 @@ def same_bits(left: Sights, right: Sights, along: Mapping[int, int], rows: Tenso
         raise Mixes("the layers that are called")
     for at, (seen, again) in enumerate(zip(left, right, strict=True)):
         if seen.values.shape != again.values.shape:
-            raise Mixes(seen.place, routed=at not in along)
+            raise Mixes(seen.place)
         if at in along:  # whoever takes another call refuses it
             first, second = (part.values.movedim(along[at], 0)[rows.to(part.values.device)] for part in (seen, again))
             if not same_numbers(first, second):

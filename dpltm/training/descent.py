@@ -315,7 +315,7 @@ class NoisyGradients:
         self.gradients = loss
         self._example = example = records.take(np.zeros(1, dtype=np.int64)) if len(records) else None
         if example is not None:
-            self.gradients.check(*example, records.fillings(), apart=False)
+            self.gradients.check(*example, apart=False)
         element_wise = plan.filter.kind == "element-wise"  # whose sums are in float64 anyway
         self._chunks = plan.groups or (None if element_wise else math.ceil(plan.expected_batch / USUAL))
         self.canaries: Canaries | None = None

@@ -141,15 +141,7 @@ class NoisySteps:
 
     def step_notes(self, unit: str, engines: Iterable[RecordGradients] = ()) -> list[str]:
         """Return what is to be said of the steps, and of how ``engines`` take them, a sentence each."""
-        notes = []
-        for engine in engines:
-            if engine.unfollowed:
-                notes.append(
-                    "that the network keeps records apart was tried by replacing some of them: what it gives for each alone"
-                    f" could not be computed by torch.func.vmap ({engine.unfollowed})"
-                )
-            if engine.one_by_one:
-                notes.append(engine.one_by_one.removeprefix("model: "))
+        notes = [engine.one_by_one.removeprefix("model: ") for engine in engines if engine.one_by_one]
         if self.options.audit is not None:
             notes.append(
                 f"{self.options.audit:,} made-up records attacked this training (`audit`), at no cost to privacy and some"

@@ -138,7 +138,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     densities = tuple(ticket.mask.density for ticket in tickets.body.tickets[1:])
     metric = private_score(options.judged_by, options.class_shares, dataset, network.score)
     assert not isinstance(metric, PricedError)
-    check_scored_rows(network, dataset.bounds)
+    check_scored_rows(network)
     settled = settle(options, dataset.records, densities, fixed, metric)
     facts = facts_digest([tickets.id, part.snapshot, asdict(settled)])
     mechanism = Selection(settled.eps1, settled.certified_epsilon, draw=settled.mechanism, adjacency=settled.adjacency)

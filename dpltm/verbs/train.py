@@ -221,7 +221,7 @@ def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoin
         check_score(spec, "accuracy")
     if options.eval_private is not None:
         private_score(metric, options.class_shares, dataset, spec.score)
-        check_scored_rows(spec, dataset.bounds)
+        check_scored_rows(spec)
     if options.by is not None:
         check_column(dataset, options.by)
 

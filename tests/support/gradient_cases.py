@@ -286,9 +286,15 @@ def decides(message: str) -> bool:
     return re.fullmatch(r"model or loss: \w+\.py, line \d+, " + re.escape(DECIDES), message) is not None
 
 
-def checked(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, mask: Mask | None = None) -> RecordGradients:
+def checked(
+    model: nn.Module, loss: Loss, x: Tensor, y: Tensor, mask: Mask | None = None, *, mapped: bool = True
+) -> RecordGradients:
+    """Gradients of a network that can be ``mapped`` over, or whose records pass one by one."""
     gradients = RecordGradients(model, Mask.dense(model) if mask is None else mask, loss)
     gradients.check(x, y)
+    assert (gradients._plan.unmapped == "") == mapped
+    if not mapped:
+        gradients.pass_rows = 1
     return gradients
 
 
@@ -304,13 +310,15 @@ def refusal(
     return refused(checked, model, loss, x, torch.zeros(len(x)) if y is None else y, mask)
 
 
-def right(model: nn.Module, x: Tensor, loss: Loss = squared_error, y: Tensor | None = None) -> RecordGradients:
+def right(
+    model: nn.Module, x: Tensor, loss: Loss = squared_error, y: Tensor | None = None, *, mapped: bool = True
+) -> RecordGradients:
     """Accepted, and of the right sum in float64, which is not zero."""
     torch.manual_seed(1)
     model = model.double()
     x = x.double() if x.is_floating_point() else x
     y = torch.randn(len(x), dtype=torch.float64) if y is None else y
-    gradients = checked(model, loss, x, y)
+    gradients = checked(model, loss, x, y, mapped=mapped)
     expected = torch.cat(list(naive_gradients(model, Mask.dense(model), loss, x, y).values()), 1).sum(0)
     assert float(expected.abs().max()) > 1e-3
     result = gradients.filtered_sum(x, y, Clip(1e6))

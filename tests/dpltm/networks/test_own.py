@@ -22,7 +22,7 @@ from dpltm.gradients import RecordGradients
 from dpltm.networks import build, model_spec
 from dpltm.networks.evaluation import count_correct, total_score
 from dpltm.networks.own import own_model
-from dpltm.networks.own_network import OwnNetwork, check_scored_rows, network_notes
+from dpltm.networks.own_network import OwnNetwork, network_notes
 from dpltm.networks.state import put, weights_of
 from dpltm.options.generate import GenerateOptions
 from dpltm.pruning.generation import dense_mask, make_schedule, without_data
@@ -436,18 +436,6 @@ class CutAt(HandMade):
 def test_every_end_of_scaled_records_is_tried_as_padding(monkeypatch, padding):
     monkeypatch.setattr(CutAt, "padding", padding)
     assert "depends on the others in the batch" in message(CutAt)
-
-
-@pytest.mark.parametrize(("bounds", "stored"), [((-3, 5), 0.0), ((-3, 7), 1.0), ((2, 7), 4.0)])
-def test_padding_is_tried_as_it_is_scaled_before_records_are_scored(monkeypatch, bounds, stored):
-    """By 0 and 1 as they are stored; what nobody pads with is not tried."""
-    low, high = bounds
-    monkeypatch.setattr(CutAt, "padding", (stored - low) / (high - low) * (2 if low < 0 else 1) - (low < 0))
-    spec = network(CutAt)
-    if stored == 4.0:
-        check_scored_rows(spec, bounds, 40)
-    else:
-        assert "depends on the others in the batch" in refused(check_scored_rows, spec, bounds, 40)
 
 
 def first_output(outputs, labels):
