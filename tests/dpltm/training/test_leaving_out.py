@@ -3,12 +3,10 @@
 import os
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -271,22 +269,6 @@ def test_sums_over_what_made_up_records_leave_at_zero_keep_their_order(records, 
             attack = attacked("beside", FILTERS["normalize"], records, seed, physical_batch=held)
             assert attack.gradients.pass_rows % 32 == 0
             assert max(attack.moved(draw, 37 * draw % records) for draw in range(8)) <= 1
-
-
-def test_records_pass_one_by_one_where_a_library_rounds_otherwise_if_nobody_is_padded(monkeypatch):
-    """Hugging Face leaves a mask out that masks nothing: other kernels, perhaps."""
-    library = "def rounded(x, out):\n    return out * (1 + 2.0**-20) if bool((x == 0).any()) else out"
-    names: dict[str, Any] = {}
-    exec(compile(library, f"{sysconfig.get_path('purelib')}/library.py", "exec"), names)
-    layers = {"table": nn.Embedding(9, 4), "head": nn.Linear(4, 3)}
-
-    def forward(self: Applied, x: Tensor) -> Tensor:
-        return self.head(names["rounded"](x, self.table(x).mean(1)))
-
-    monkeypatch.setitem(VICTIMS, "mask", Victim(lambda: Applied(forward, **layers), (12,), 9))
-    gradients = attacked("mask", FILTERS["normalize"], 61).gradients
-    assert gradients.pass_rows == 1
-    assert f"decides by values of the batch), and it might mix them: {SLOWLY}" in gradients.one_by_one
 
 
 class Uneven(nn.Linear):
