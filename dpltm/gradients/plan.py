@@ -15,8 +15,8 @@ from dpltm.gradients.draws import REMEDY, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, tensors_in
 from dpltm.gradients.linear_layer import LinearLayer
-from dpltm.gradients.mapped import Form, Loss, forms_of
-from dpltm.gradients.probe import FEW, MadeUp, Probe, grown, hooks_of, undisturbed
+from dpltm.gradients.mapped import Loss
+from dpltm.gradients.probe import FEW, MadeUp, Probe, hooks_of, undisturbed
 from dpltm.gradients.rules import WholeModel
 from dpltm.networks.layers import check_layers
 from dpltm.randomness.sampling import LIMIT
@@ -30,15 +30,14 @@ of the network's largest, since a gradient that is zero by nature comes out as r
 @dataclass(frozen=True)
 class Plan:
     """Rules for one network, by its ``layers``. A record takes about ``passing`` numbers during a pass, and ``kept`` until
-    the sum is made. Tensors that modules see and give have one of ``widths`` numbers a record. Passes map over records where
-    their calls have ``forms``, and cannot mix them then; else ``unmapped`` says why not."""
+    the sum is made. Tensors that modules see and give have one of ``widths`` numbers a record. Passes map over records, and
+    cannot mix them, or ``unmapped`` says why not."""
 
     probe: Probe
     layers: tuple[Layer, ...]
     passing: int
     kept: int
     widths: frozenset[int] = frozenset()
-    forms: tuple[Form, ...] = ()
     unmapped: str = ""
 
     @property
@@ -65,8 +64,10 @@ class Plan:
         if self.by_torch_func:
             ones = torch.ones(len(x), dtype=next(self.probe.model.parameters()).dtype, device=x.device)
             return [Call(self.layers[0].modules[0], (x, y), {}, [], [0], [ones], keys)]
-        if self.forms:
-            return self.probe.mapped_calls(x, y, keys, instead, self.forms)
+        if not self.unmapped:
+            with self.probe.mapped(x, y, keys, instead) as (recorder, losses):
+                recorder.backward(losses.sum())
+            return recorder.calls
         draws = None if keys is None else Draws(keys, self.probe.axes)
         with torch.enable_grad(), self.probe.recorder(len(x), draws, instead) as recorder:
             recorder.backward(self.probe.losses(x, y, draws).sum())
@@ -114,14 +115,14 @@ def make_plan(
         for make in (partial(_assign, compile=compile, written=written), _one_by_one):
             try:
                 plan = make(probe, live_mask)
-                if plan is not None and plan.forms:
+                if plan is not None and plan.probe.units:
                     unmapped = "it gives other gradients for each alone"
                     try:
                         if _right(plan, live_mask):
                             return plan
                     except Exception as error:  # whatever cannot be mapped over, or is another's then
                         unmapped = first_line(error)
-                    plan = replace(plan, forms=(), unmapped=unmapped)
+                    plan = replace(plan, unmapped=unmapped)
                 if plan is not None and _right(plan, live_mask):
                     return plan
             except InputError as error:
@@ -170,8 +171,7 @@ def _assign(probe: Probe, live_mask: Mapping[str, Tensor], compile: bool, writte
     passing = 3 * (_floats(calls) + sum(call.inputs[0].numel() for call in normalised) // FEW)
     tensors = (value for call in calls for value in tensors_in((call.inputs, call.outputs)))
     widths = frozenset(value.numel() // FEW for value in tensors)
-    forms = forms_of(calls, probe.calls(FEW + 1), grown)
-    return Plan(probe, tuple(layers), passing, kept, widths, forms)
+    return Plan(probe, tuple(layers), passing, kept, widths)
 
 
 def _one_by_one(probe: Probe, live_mask: Mapping[str, Tensor]) -> Plan:

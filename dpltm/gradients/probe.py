@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
-from functools import partial
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,12 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as every_module
-from torch.utils._pytree import tree_map
 
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
 from dpltm.gradients.layer import Call, Recorder, tensors_in
-from dpltm.gradients.mapped import Form, Loss, MappedRecorder, takes_all
+from dpltm.gradients.mapped import Form, Loss, MappedRecorder, forms_of, takes_all
 from dpltm.networks.full_precision import seeded
 from dpltm.networks.state import attributes_of, state_of
 from dpltm.randomness.noise import drawn_so_far
@@ -300,26 +299,47 @@ class Probe:
             losses = self.losses(x, y, draws)
             with draws:  # which refuses them here
                 recorder.backward(losses.sum())
-        return _sights(recorder, losses)
+        return self._sights(recorder, losses)
+
+    def _sights(self, recorder: Recorder, losses: Tensor) -> trials.Sights:
+        if [call.module for call in recorder.calls] != [form.module for form in self.forms]:
+            raise trials.Mixes("the layers that are called")
+        seen = [trials.Sight("the loss", losses.detach())]
+        for call, form in zip(recorder.calls, self.forms, strict=True):
+            place, inputs = f"a {type(call.module).__name__}", tensors_in((call.inputs, call.keywords))
+            axes = [*form.outputs.values()]
+            if (len(inputs), len(call.outputs)) != (len(form.inputs), len(axes)):
+                raise trials.Mixes(place)
+            gave = call.outputs if isinstance(call.module, _BY_OUTPUTS) else []
+            for values, slope, where in (
+                (inputs, False, form.inputs),
+                (call.gradients, True, axes),
+                (gave, False, axes),
+            ):
+                for value, axis in zip(values, where, strict=False):
+                    if value is not None and axis is not None and axis[1] == 1:
+                        seen.append(trials.Sight(place, value.detach(), slope, axis[0]))
+        return seen
 
     def alone(self, x: Tensor, y: Tensor, keys: Tensor) -> trials.Sights:
-        """The same of every record alone, ``(n, ...)``, with one record in its dimension; raises as ``made_up.alone``."""
-        draws = Draws(keys, self.axes, mapped=True)
-        recorder = _OfEach(self.units, self.copy, draws=draws, spread=self.spread, records=len(x))
-        with recorder:
-            try:
-                with draws:
-                    (own_losses,) = trials.alone(lambda *pair: [self._losses(*pair)], x, y, model=self.model)
-                draws.close()
-                with draws:
-                    recorder.backward(own_losses.sum())
-            except (InputError, trials.CannotFollow, trials.Decides) as error:
-                if isinstance(error, CannotDraw):
-                    raise trials.CannotFollow(str(error)) from error
-                raise
-            except Exception as error:  # a hook in the backward pass
-                raise trials.CannotFollow(first_line(error)) from error
-        return _sights(recorder, own_losses)
+        """The same where records are mapped over; raises as ``made_up.alone``."""
+        try:
+            with self.mapped(x, y, keys) as (recorder, losses):
+                assert recorder.draws is not None
+                with recorder.draws:
+                    recorder.backward(losses.sum())
+        except (InputError, trials.CannotFollow, trials.Decides) as error:
+            if isinstance(error, CannotDraw):
+                raise trials.CannotFollow(str(error)) from error
+            raise
+        except Exception as error:  # a hook in the backward pass
+            raise trials.CannotFollow(first_line(error)) from error
+        return self._sights(recorder, losses.flatten())
+
+    @cached_property
+    def forms(self) -> tuple[Form, ...]:
+        """Forms of the calls of a pass, of which nothing else is looked at; none where their number goes by records."""
+        return forms_of(self.calls(FEW), self.calls(FEW + 1), grown)
 
     def calls(self, records: int) -> list[Call]:
         """Calls of units with so many records, without gradients."""
@@ -329,17 +349,13 @@ class Probe:
             self.losses(x, y, draws)
         return recorder.calls
 
-    def mapped_calls(
-        self,
-        x: Tensor,
-        y: Tensor,
-        keys: Tensor | None,
-        instead: Sequence[tuple[nn.Module, Callable[..., Any]]],
-        forms: Sequence[Form],
-    ) -> list[Call]:
-        """What a pass that maps over records leaves with modules."""
+    @contextmanager
+    def mapped(
+        self, x: Tensor, y: Tensor, keys: Tensor | None, instead: Sequence[tuple[nn.Module, Callable[..., Any]]] = ()
+    ) -> Iterator[tuple[Recorder, Tensor]]:
+        """A pass that maps over records: what it leaves with modules, and losses ``(batch, ...)``."""
         draws = None if keys is None else Draws(keys, self.axes, mapped=True)
-        recorder = MappedRecorder(self.units, self.copy, instead, draws, self.spread, len(x), forms)
+        recorder = MappedRecorder(self.units, self.copy, instead, draws, self.spread, len(x), self.forms)
         with torch.enable_grad(), recorder:
             with contextlib.nullcontext() if draws is None else draws:
                 if takes_all(self.loss):
@@ -349,8 +365,7 @@ class Probe:
                     (losses,) = trials.alone(lambda *row: [self._losses(*row)], x, y, model=self.model)
             if draws is not None:
                 draws.close()
-            recorder.backward(losses.sum())
-        return recorder.calls
+            yield recorder, losses
 
     def apart(self) -> Probe:
         """The probe; without what is ``spread``, if records depend on others then: it is averaged, perhaps."""
@@ -367,8 +382,12 @@ class Probe:
         def sees(x: Tensor, y: Tensor, keys: Tensor) -> trials.Sights:
             return self.seen(x, y, Draws(keys, self.axes))
 
+        few = self.made_up.batch()
+        pairs = zip(self.seen(*few), self.seen(*few), strict=True)
+        if not all(trials.same_numbers(first.values, again.values) for first, again in pairs):
+            raise InputError("model: gives another answer to the same records; does it keep a state, or draw unseen?")
         try:
-            trial = trials.Trial(sees, self.alone, self._along(), self.made_up.ways(x, y, declared))
+            trial = trials.Trial(sees, self.alone, self.made_up.ways(x, y, declared))
             trial.run(modules_of(self.model, self.loss), x, y, self.made_up.keys(x))
         except trials.Decides as error:
             raise InputError(f"model or loss: {error}") from None
@@ -402,21 +421,8 @@ class Probe:
         if before != drawn_so_far(x):
             raise InputError(f"model: draws numbers that are not a record's own, unseen by torch; {REMEDY}")
 
-    def _along(self) -> dict[int, int]:
-        """Dimension of records by number in what is seen; refuse what gives the same batch another answer."""
-        (x, y), more = self.made_up.batch(FEW), self.made_up.batch(FEW + 1)
-        first, longer, again = self.seen(x, y), self.seen(*more), self.seen(x, y)
-        if len(longer) != len(first):
-            raise trials.Mixes("the layers that are called")
-        dimensions = [grown(short.values.shape, long.values.shape) for short, long in zip(first, longer, strict=True)]
-        along = {at: axis[0] for at, axis in enumerate(dimensions) if axis and axis[1] == 1}
-        try:
-            trials.same_bits(first, again, along, torch.ones(FEW, dtype=torch.bool))
-        except trials.Mixes:
-            raise InputError(
-                "model: gives another answer to the same records; does it keep a state, or draw unseen?"
-            ) from None
-        return along
+
+_BY_OUTPUTS = (nn.RNNBase, nn.RNNCellBase)  # modules whose rules go by what they gave
 
 
 def grown(few: torch.Size, more: torch.Size) -> Axis | None:
@@ -427,26 +433,6 @@ def grown(few: torch.Size, more: torch.Size) -> Axis | None:
     along, rows = longer[0], few[longer[0]] // FEW
     regular = (few[along], more[along]) == (rows * FEW, rows * (FEW + 1))
     return (along, rows) if regular and (rows == 1 or along == 0) else None
-
-
-def _sights(recorder: Recorder, losses: Tensor) -> trials.Sights:
-    seen = [trials.Sight("the loss", losses.detach())]
-    for call in recorder.calls:
-        place = f"a {type(call.module).__name__}"
-        goes_by_outputs = isinstance(call.module, (nn.RNNBase, nn.RNNCellBase))
-        gave = [value.detach() for value in call.outputs] if goes_by_outputs else []
-        for values, slope in (((call.inputs, call.keywords), False), (call.gradients, True), (gave, False)):
-            seen += [trials.Sight(place, value, slope) for value in tensors_in(values)]
-    return seen
-
-
-class _OfEach(Recorder):
-    """While records are mapped over: keep what modules see and give of all of them, ``(n, ...)``."""
-
-    def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
-        of_all = partial(trials.of_all_rows, self.records)
-        kept = super()._keep(module, *(tree_map(of_all, value) for value in (inputs, keywords, output)))
-        return tree_map(trials.mapped_over, kept)
 
 
 def _of_all(call: Call) -> bool:

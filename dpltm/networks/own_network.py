@@ -398,10 +398,10 @@ def _check_apart(network: OwnNetwork, model: nn.Module, rows: int) -> None:
 
     def own(x: Tensor) -> trials.Sights:
         (outputs,) = trials.alone(lambda row: [model(row)], x, model=model)
-        return [trials.Sight("the outputs", outputs)]
+        return [trials.Sight("the outputs", outputs.squeeze(1))]
 
     ways = [(0, row, True) for row in (1 - x[0], *trials.constant(x[0]), *_short(network, model, x[:1]))]
-    trial = trials.Trial(sees, own, {0: 0}, ways)
+    trial = trials.Trial(sees, own, ways)
     with torch.no_grad(), evaluating(model), seeded(0):
         try:
             trial.run([*model.modules()], x)

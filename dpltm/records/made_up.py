@@ -12,7 +12,7 @@ import math
 import sysconfig
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -92,11 +92,17 @@ def short_rows(row: Tensor, declared: Iterable[int] = ()) -> Iterator[Tensor]:
 
 
 class Sight(NamedTuple):
-    """What is looked at of a batch: where, its values, and whether they are a gradient."""
+    """What is looked at of a batch: where, its values, whether they are a gradient, and the dimension of rows."""
 
     place: str
     values: Tensor
     slope: bool = False
+    along: int = 0
+
+    @property
+    def rows(self) -> Tensor:
+        """What there is of each row, ``(n, numbers)``."""
+        return self.values.movedim(self.along, 0).flatten(1) if self.values.ndim > 1 else self.values[:, None]
 
 
 Sights = list[Sight]
@@ -301,15 +307,13 @@ class Trial:
     """Trial of whether a function of batches keeps their rows apart.
 
     Attributes:
-        sees: what is looked at of a batch; ``own`` the same of every row alone, ``(n, ...)``, with one row in its dimension.
-        along: dimension of rows by number in what is looked at; what has none is passed over.
+        sees: what is looked at of a batch; ``own`` the same, where every row is alone.
         alike: largest difference to be taken for rounding, of what a row has; gradients only count where that is little:
             rounding switches units on and off.
     """
 
     sees: Callable[..., Sights]
     own: Callable[..., Sights]
-    along: Mapping[int, int]
     ways: Sequence[Way] = ()
     alike: float = ALIKE
 
@@ -334,14 +338,11 @@ class Trial:
         each = [self.sees(*(values[place : place + 1] for values in rows)) for place in range(len(rows[0]))]
         if len({len(seen) for seen in each}) > 1:
             raise Mixes("the layers that are called")
-        own = []
-        for at, seen in enumerate(zip(*each, strict=True)):
-            if at in self.along and len({row.values.shape for row in seen}) > 1:
+        for seen in zip(*each, strict=True):
+            if len({row.values.shape for row in seen}) > 1:
                 raise Mixes(seen[0].place)
-            own.append(
-                seen[0]._replace(values=torch.stack([row.values for row in seen])) if at in self.along else seen[0]
-            )
-        return own
+        together = [torch.cat([row.values for row in seen], seen[0].along) for seen in zip(*each, strict=True)]
+        return [seen._replace(values=values) for seen, values in zip(each[0], together, strict=True)]
 
     def compare(self, *rows: Tensor) -> bool:
         """Raise Mixes where rows are not among ordinary and odd ones what they are alone; or as :func:`alone`. Return
@@ -362,7 +363,7 @@ class Trial:
             if (of_all := self.seen(changed)) is not None:
                 own = self.own(*changed)
                 compared = True
-                if len(of_all) != len(own) or len(of_all) <= max(self.along, default=-1):
+                if len(of_all) != len(own):
                     raise Mixes("the layers that are called")
                 self._tell_apart(of_all, own, smooth)
             elif len(ways) > 1:
@@ -372,15 +373,13 @@ class Trial:
 
     def _tell_apart(self, of_all: Sights, own: Sights, smooth: Tensor) -> None:
         pairs = []
-        for at, along in self.along.items():
-            seen = of_all[at]
-            beside, other = seen.values.movedim(along, 0), own[at].values
-            if 1 + along < other.ndim:  # of a batch of one row, which it has here
-                other = other.squeeze(1 + along)
-            if beside.shape != other.shape:
+        for seen, by_itself in zip(of_all, own, strict=True):
+            if seen.slope and self.alike > ALIKE:
+                continue
+            if seen.values.shape != by_itself.values.shape:
                 raise Mixes(seen.place)
-            if beside.numel() and not (seen.slope and self.alike > ALIKE):
-                pairs.append((seen, beside.reshape(len(smooth), -1), other.reshape(len(smooth), -1)))
+            if seen.values.numel():
+                pairs.append((seen, seen.rows, by_itself.rows))
         sizes = [_size(beside, 1) for _, beside, _ in pairs]
         largest = {slope: torch.ones(len(smooth), dtype=torch.float64) for slope in (False, True)}
         for (seen, *_), size in zip(pairs, sizes, strict=True):
@@ -394,7 +393,7 @@ class Trial:
         """What is looked at of a batch; None of values that a function will not take, such as a token that is none."""
         try:
             return self.sees(*rows)
-        except InputError:
+        except (InputError, Mixes):
             raise
         except Exception:  # in whatever way it says so
             return None
@@ -439,19 +438,6 @@ def bits_hold(function: Callable[[Tensor], Tensor], like: Tensor, rows: int) -> 
 def same_numbers(left: Tensor, right: Tensor) -> bool:
     """True if two tensors hold the same numbers, to a bit, and NaN at the same places."""
     return torch.equal(left, right) or torch.equal(left.nan_to_num(nan=1e30), right.nan_to_num(nan=1e30))
-
-
-def same_bits(left: Sights, right: Sights, along: Mapping[int, int], rows: Tensor) -> None:
-    """Raise Mixes where two batches differ by a bit in some ``rows``, ``(n,)`` bool."""
-    if len(left) != len(right):
-        raise Mixes("the layers that are called")
-    for at, (seen, again) in enumerate(zip(left, right, strict=True)):
-        if seen.values.shape != again.values.shape:
-            raise Mixes(seen.place)
-        if at in along:  # whoever takes another call refuses it
-            first, second = (part.values.movedim(along[at], 0)[rows.to(part.values.device)] for part in (seen, again))
-            if not same_numbers(first, second):
-                raise Mixes(seen.place)
 
 
 def _wide(values: Tensor) -> Tensor:
