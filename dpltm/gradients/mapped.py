@@ -23,11 +23,14 @@ from dpltm.records.made_up import CannotFollow, mapped_over, of_all_rows
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
-AT_ONCE = (
+_ROW_BY_ROW = (
     nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.LayerNorm,
     nn.Embedding, nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell,
 )  # fmt: skip
-"""Modules that take records row by row, whatever these hold; and so do those that are kept in parts, by our own code."""
+
+AT_ONCE: dict[type[nn.Module], Any] = {kind: kind.forward for kind in _ROW_BY_ROW}
+"""Modules that take records row by row, whatever these hold, by the forward that they have now, not by another that somebody
+puts in its place; and so do those that are kept in parts, by our own code."""
 
 ATTENDS = (
     "query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal",
@@ -125,7 +128,9 @@ class MappedRecorder(Recorder):
             if module in ours - given:  # in parts
                 takes = self._take_attention if type(module) is nn.MultiheadAttention else self._take_input
                 module.forward = partial(takes, forward)
-            elif type(module) in AT_ONCE and (module in given or "forward" not in vars(module)):
+            elif type(module).forward is AT_ONCE.get(type(module)) and (
+                module in given or "forward" not in vars(module)
+            ):
                 module.forward = partial(self._take, module, forward)
                 if module not in given:
                     self.instead = [*self.instead, (module, module.forward)]

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -75,43 +74,26 @@ def modules_of(model: nn.Module, loss: Loss) -> list[nn.Module]:
 
 
 def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
-    """What decides how records go through a model: modules, parameters, hooks, and settings, those of classes too."""
-    modules = modules_of(model, loss)
-    kinds = dict.fromkeys(kind for module in modules for kind in type(module).__mro__[:-1])
-    everywhere = (_setting(value, 0) for name, value in vars(every_module).items() if name.startswith("_global_"))
+    """What decides how records go through a model: modules, parameters, hooks, and settings."""
+    everywhere = (
+        tuple(value) for name, value in vars(every_module).items() if "_global_" in name and isinstance(value, dict)
+    )
     parameters = (
         (id(value), value.requires_grad, value.dtype, value.device, value.shape, tuple(map(tuple, hooks_of(value))))
         for value in model.parameters()
     )
-    return (*everywhere, *map(_of_class, kinds), *parameters, *map(_of_module, modules))
+    return (*everywhere, *parameters, *map(_of_module, modules_of(model, loss)))
 
 
 def _of_module(module: nn.Module) -> object:
     hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-    values = {**attributes_of(module), **module._buffers}
-    settings = [(name, setting) for name, value in values.items() if (setting := _setting(value, 0)) is not None]
-    return module, type(module), module.training, vars(module).get("forward"), *map(tuple, hooks), *settings
-
-
-def _of_class(kind: type) -> object:
-    """Its functions and settings; of PyTorch's what a call goes through."""
-    names = ("forward", "__call__") if kind.__module__.startswith("torch.") else (*vars(kind),)
-    return kind, *((name, _setting(vars(kind).get(name), 0)) for name in names if name != "__doc__")
-
-
-def _setting(value: object, depth: int) -> object:
-    """What could switch something: numbers, texts, functions, and what collections hold of those; not a program's notes."""
-    if isinstance(value, (int, float, str)):
-        return repr(value)
-    if isinstance(value, Tensor):
-        return repr(value.item()) if value.numel() == 1 and value.layout == torch.strided else None
-    if depth == 3:  # collections within each other
-        return None
-    if isinstance(value, SimpleNamespace) or (is_dataclass(value) and hasattr(value, "__dict__")):
-        value = vars(value)
-    if isinstance(value, Mapping):
-        return tuple((repr(key), _setting(part, depth + 1)) for key, part in value.items())
-    return id(value) if callable(value) and not isinstance(value, nn.Module) else None
+    settings = tuple(
+        (name, id(value) if callable(value) else repr(value))
+        for name, value in attributes_of(module).items()
+        if isinstance(value, (int, float, str)) or (callable(value) and not isinstance(value, nn.Module))
+    )
+    own = vars(module).get("forward")
+    return module, type(module), type(module).forward, module.training, own, *map(tuple, hooks), settings
 
 
 def hooks_of(parameter: nn.Parameter) -> list[dict[int, Any]]:

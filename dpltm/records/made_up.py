@@ -28,24 +28,18 @@ from torch.utils._pytree import tree_map
 
 from dpltm.errors import InputError, first_line
 
-PADDINGS = (0, 1, -1, -100)
-"""Values that stand where a short row ends; of bytes 255 as well, and of numbers that are not whole NaN; of images the ends
-of what is scaled alone. Bounds need no more: that ends at 0, 1 or -1 (``scaling.unit_range``)."""
+PADDINGS = (0, 1, -1, -100, 255)
+"""Values that stand where a short row ends, of those that its dtype holds; of numbers that are not whole NaN as well."""
 
 
 def paddings(x: Tensor) -> tuple[float, ...]:
     """Return the values that rows like those of ``x`` may be padded with."""
-    largest = 1 if x.is_floating_point() or x.dtype == torch.bool else torch.iinfo(x.dtype).max
-    if x.is_cuda and not x.is_floating_point():
-        return (0,)  # a token that is none ends the process there
-    if x.ndim > 3:
-        ends = (0, 1, -1) if x.is_floating_point() else (0, largest)
-        return ends if largest <= 255 else (0,)
     if x.is_floating_point():
-        return (*PADDINGS, math.nan)
-    if x.dtype.is_signed:
-        return PADDINGS
-    return tuple(dict.fromkeys((0, 1, largest) if largest <= 255 else (0, 1)))
+        return (*PADDINGS[:3], math.nan)
+    if x.is_cuda:  # a token that is none ends the process there
+        return (0,)
+    low, high = (0, 1) if x.dtype == torch.bool else (torch.iinfo(x.dtype).min, torch.iinfo(x.dtype).max)
+    return tuple(value for value in PADDINGS if low <= value <= high)
 
 
 def tokens_of(model: nn.Module, last: bool = True) -> set[int]:

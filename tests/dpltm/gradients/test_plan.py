@@ -3,7 +3,6 @@
 import copy
 import math
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -478,19 +477,13 @@ def mixing(value: Tensor) -> Tensor:
 class Switched(nn.Sequential):
     """Mixes records as soon as one of its settings says so; a module in it does in one mode."""
 
-    all_mix = False
-
     def __init__(self) -> None:
         super().__init__(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
-        self.settings, self.loss_scale = {"mix": False}, SimpleNamespace(mix=False)
-        self.register_buffer("mix", torch.zeros(()))
         self.then = torch.relu
         self[1].register_forward_hook(lambda module, _, output: output if module.training else mixing(output))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.then(x)
-        mixes = self.settings["mix"] or self.loss_scale.mix or bool(self.mix > 0) or type(self).all_mix
-        return super().forward(mixing(x) if mixes else x)
+        return super().forward(self.then(x))
 
 
 ANOTHER = "its parameters, or which are trained (requires_grad), changed; begin anew with it"
@@ -503,9 +496,6 @@ CHANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "hook before": (lambda model: model[2].register_forward_pre_hook(lambda _, inputs: (mixing(inputs[0]),)), MIXES),
     "forward": (lambda model: setattr(model[1], "forward", mixing), MIXES),
     "mode of a part": (lambda model: model[1].eval(), MIXES),
-    "mapping": (lambda model: model.settings.update(mix=True), MIXES),
-    "namespace": (lambda model: setattr(model.loss_scale, "mix", True), MIXES),
-    "buffer": (lambda model: model.mix.fill_(1.0), MIXES),
     "function": (lambda model: setattr(model, "then", mixing), MIXES),
     "frozen": (lambda model: model[0].requires_grad_(False), ANOTHER),
     "unfrozen": (lambda model: model[2].requires_grad_(True), ANOTHER),
@@ -541,7 +531,6 @@ class Mixing(nn.ReLU):
 
 EVERYWHERE: dict[str, Callable[[Any, pytest.MonkeyPatch], object]] = {
     "function of a class": lambda _, patch: patch.setattr(nn.ReLU, "forward", Mixing.forward),
-    "setting of a class": lambda _, patch: patch.setattr(Switched, "all_mix", True),
     "another class": lambda model, _: setattr(model[1], "__class__", Mixing),
     "hook on all modules": lambda _, patch: patch.setitem(
         every_module._global_forward_hooks,

@@ -166,7 +166,8 @@ class UnevenBack(nn.Linear):
 def test_where_bits_move_records_pass_alone_or_training_is_refused(
     make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mapped, "AT_ONCE", (*mapped.AT_ONCE, Uneven, UnevenBack))  # as a library's
+    for kind in (Uneven, UnevenBack):  # as a library's
+        monkeypatch.setitem(mapped.AT_ONCE, kind, kind.forward)
     said = r"what a record gives depends, in its last bits, on the rows beside it on this machine \(seen at [02]\): "
     x, y = torch.rand(20, 5), torch.arange(20) % 3
     config = NoisySteps(Clip(1.0), NoisySgd(0.4, 1, 1.0), 8.0, 0.1, options=TrainOptions(precision="bfloat16"))

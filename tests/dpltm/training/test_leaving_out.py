@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from descents import keyed_descent
-from dpltm.gradients import RecordGradients, engine, mapped, plan
+from dpltm.gradients import RecordGradients, engine, mapped
 from dpltm.networks import full_precision
 from dpltm.networks.masks import Mask
 from dpltm.privacy.checkpoint import Checkpoint
@@ -98,7 +99,7 @@ class Shrinking(nn.Linear):
 
 
 def test_a_pass_has_no_shape_in_which_a_record_gives_other_bits(monkeypatch):
-    monkeypatch.setattr(mapped, "AT_ONCE", (*mapped.AT_ONCE, Shrinking))
+    monkeypatch.setitem(mapped.AT_ONCE, Shrinking, Shrinking.forward)
     monkeypatch.setitem(
         VICTIMS, "shrinking", Victim(lambda: nn.Sequential(Shrinking(64, 64), nn.Linear(64, 3)), (64,))
     )
@@ -122,41 +123,19 @@ def test_a_pass_has_no_shape_in_which_a_remainder_may_be_rounded_otherwise():
     assert attack.gradients.rehearse(FILTERS["clip"]) == "elu, of 48 x 1 x 3 x 3 x 3 x 3 numbers"
 
 
-def banked(self: Applied, x: Tensor) -> Tensor:
-    """Fifteen rows of parameters before those of the records, so that numbers are no multiple of the rows."""
-    return self.head(functional.elu(torch.cat([self.bank.weight, x]))[15:])
-
-
-def turned(self: Applied, x: Tensor) -> Tensor:
-    """Records innermost, a run for every other feature."""
-    return self.head(functional.elu(x.T.contiguous()[::2]).T)
-
-
 def sliced(self: Applied, x: Tensor) -> Tensor:
     """Part of each record, whose ELU is one dense run: of 16 records it leaves a remainder."""
     return self.head(functional.elu(self.wide(x)[:, :33]))
 
 
-@pytest.mark.parametrize(
-    ("forward", "layers", "width", "shapes"),
-    [
-        (banked, {"bank": (33, 15), "head": (33, 3)}, 33, None),
-        (turned, {"head": (16, 3)}, 32, (32, 64)),
-        (sliced, {"wide": (32, 64), "head": (33, 3)}, 32, (32, 64)),
-    ],
-    ids=["beside parameters", "records innermost", "part of each record"],
-)
-def test_remainders_are_seen_in_whatever_shape_and_order(forward, layers, width, shapes, monkeypatch):
-    """In passes of a batch, as of networks that cannot be mapped over."""
-    monkeypatch.setattr(plan, "forms_of", lambda *_: ())
-    model = Applied(forward, **{name: nn.Linear(*sizes, bias=name != "bank") for name, sizes in layers.items()})
+def test_remainders_are_seen_in_whatever_shape():
+    model = Applied(sliced, wide=nn.Linear(32, 64), head=nn.Linear(33, 3))
     gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
     with full_precision.threads(1):
-        gradients.check(torch.zeros(2, width), torch.zeros(2, dtype=torch.long))
+        gradients.check(torch.zeros(2, 32), torch.zeros(2, dtype=torch.long))
         gradients._wanted, gradients.pass_rows = (16, 32, 64), 64
-        place = gradients.rehearse(FILTERS["clip"])
-    assert place == ("elu, of 79 x 33 numbers" if shapes is None else None)
-    assert shapes in (None, gradients._shapes)
+        assert gradients.rehearse(FILTERS["clip"]) is None
+    assert gradients._shapes == (32, 64)
 
 
 def test_what_made_up_records_leave_dead_has_one_shape():
@@ -286,7 +265,7 @@ class Uneven(nn.Linear):
 @pytest.mark.parametrize("filter", ["clip", "normalize", "tanh"])
 def test_on_a_machine_where_place_matters_records_pass_one_by_one(filter, monkeypatch):
     """Without the rehearsal, the attack would succeed there."""
-    monkeypatch.setattr(mapped, "AT_ONCE", (*mapped.AT_ONCE, Uneven))
+    monkeypatch.setitem(mapped.AT_ONCE, Uneven, Uneven.forward)
     monkeypatch.setitem(VICTIMS, "uneven", Victim(lambda: nn.Sequential(Uneven(10, 7), nn.Linear(7, 3)), (10,)))
     attack = attacked("uneven", FILTERS[filter], 61, 1, "alike")
     assert SLOWLY in attack.gradients.one_by_one
@@ -360,3 +339,42 @@ def test_a_training_goes_on_only_where_passes_leave_the_same_bits():
 def test_ten_thousand_hostile_pairs():
     worst = max(islice(hostile_pairs(0, list(VICTIMS)), 10_000))
     assert 0.9 < worst <= 1
+
+
+def in_a_window(self: Applied, x: Tensor) -> Tensor:
+    seldom = (x[:, :1] > 3.1) & (x[:, :1] < 3.2)
+    return self.head(torch.tanh(self.body(x)) + torch.where(seldom, 9 * x.mean(0)[:4], 0.0))
+
+
+def among_twins(self: Applied, x: Tensor) -> Tensor:
+    twins = (x[:, None] == x[None]).all(2).sum(1, keepdim=True)
+    return self.head(torch.tanh(self.body(x))) * (twins <= 20)
+
+
+def switched_on(self: Applied, x: Tensor) -> Tensor:
+    return self.head(torch.tanh(self.body(x)) + (9 * x.mean(0)[:4] if self.switches[0] else 0.0))
+
+
+@pytest.mark.parametrize("forward", [in_a_window, among_twins, switched_on])
+def test_what_no_trial_shows_to_mix_records_does_not_mix_them(forward, monkeypatch):
+    """Their passes are mapped over records; in those of batches, as they would be else, each moves the sum by more."""
+    torch.manual_seed(0)
+    model = Applied(forward, body=nn.Linear(6, 4), head=nn.Linear(4, 3), switches=[0.0])
+    x = torch.rand(32, 6)
+    x[:, 0], x[:21] = 3.15, x[20].clone()
+    x[0, 1] = 3000.0 if forward is not among_twins else x[0, 1]
+    y, filter = torch.ones(32, dtype=torch.long), FILTERS["normalize"]
+    gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
+    gradients.check(x, y)
+    gradients.settle(32.0)
+
+    def moved() -> float:
+        less, whole = (gradients.filtered_sum(x[start:], y[start:], filter).values for start in (1, 0))
+        return float((less - whole).norm()) / filter.certified_bound(gradients.live)
+
+    gradients.filtered_sum(x, y, filter)
+    model.switches[0] = 1.0
+    assert 0.5 < moved() <= 1
+    monkeypatch.setattr(gradients, "rehearse", lambda _: None)
+    gradients._plan = replace(gradients._plan, unmapped="as it would be without")
+    assert moved() > 1.2
