@@ -141,7 +141,7 @@ def alone(
     in a library, or does what ``vmap`` has no rule for.
     """
     try:
-        with warnings.catch_warnings(), _recurrent_at_once(model or nn.Module(), len(rows[0])), _no_rule_of_others():
+        with warnings.catch_warnings(), _recurrent_at_once(model or nn.Module(), len(rows[0])), no_rule_of_others():
             warnings.filterwarnings("ignore", "There is a performance drop")
             mapped = vmap(lambda *row: tuple(function(*(value[None] for value in row))), randomness="different")
             return tuple(mapped(*rows))
@@ -183,7 +183,7 @@ def mapped_over(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _no_rule_of_others() -> Iterator[None]:
+def no_rule_of_others() -> Iterator[None]:
     """Let no rule for ``vmap`` that comes with an ``autograd.Function`` run: it is given all rows."""
 
     def refuse(_interpreter: Any, _rule: Any, function: type, *_: Any, **__: Any) -> NoReturn:

@@ -889,6 +889,33 @@ def through_numpy(self: Applied, x: Tensor) -> Tensor:
     return self.layer(x + torch.from_numpy(x.detach().numpy() ** 2))
 
 
+class Centred(torch.autograd.Function):
+    """The same for a record alone; its rule for all of them is not."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+    @staticmethod
+    def vmap(_info: Any, in_dims: Any, x: Tensor) -> tuple[Tensor, int]:
+        return x - x.mean(0), in_dims[0]
+
+
+def test_a_rule_for_all_records_that_a_function_brings_along_is_not_used():
+    model = Applied(lambda self, x: Centred.apply(self.layer(x)), layer=nn.Linear(6, 3))
+    checked(model, cross_entropy, NUMBERS, LABELS, mapped=False)
+    model = Applied(lambda self, x: Centred.apply(x @ self.weight), weight=nn.Parameter(torch.ones(6, 3)))
+    assert "(Centred has a rule for torch.func.vmap of its own)" in refusal(model, cross_entropy, NUMBERS, LABELS)
+
+
 ONE_BY_ONE: dict[str, Callable[..., Tensor]] = {"written": written, "masked": masked, "numpy": through_numpy}
 
 
