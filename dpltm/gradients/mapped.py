@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.nn import functional
+from torch.nn.modules import module as every_module
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dpltm.gradients.draws import Axis
@@ -48,12 +50,24 @@ def row_wise(loss: Loss) -> Loss:
     return loss
 
 
-def takes_all(loss: Loss) -> bool:
-    """Whether a loss is given all records at once."""
-    if isinstance(loss, nn.CrossEntropyLoss):
-        plain = type(loss) is nn.CrossEntropyLoss and "forward" not in vars(loss) and not loss._forward_hooks
-        return plain and loss.reduction == "none"
-    return any(loss is ours for ours in _LOSSES)
+def at_once(loss: Loss) -> Loss | None:
+    """What a loss of ours, or PyTorch's cross-entropy, is computed by for all records; None for others, of a user's code."""
+    if type(loss) is nn.CrossEntropyLoss and loss.reduction == "none":
+        everywhere = [hooks for hooks in vars(every_module).values() if isinstance(hooks, dict)]
+        hooks = (
+            loss._forward_hooks,
+            loss._forward_pre_hooks,
+            loss._backward_hooks,
+            loss._backward_pre_hooks,
+            *everywhere,
+        )
+        if type(loss).forward is _CROSS_ENTROPY and not {"forward", "_call_impl"} & {*vars(loss)} and not any(hooks):
+            named: Any = {"ignore_index": loss.ignore_index, "label_smoothing": loss.label_smoothing}
+            return partial(functional.cross_entropy, weight=loss.weight, reduction="none", **named)
+    return next((ours for ours in _LOSSES if loss is ours), None)
+
+
+_CROSS_ENTROPY = nn.CrossEntropyLoss.forward
 
 
 @dataclass(frozen=True)

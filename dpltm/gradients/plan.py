@@ -20,7 +20,7 @@ from dpltm.gradients.probe import FEW, MadeUp, Probe, hooks_of, undisturbed
 from dpltm.gradients.rules import WholeModel
 from dpltm.networks.layers import check_layers
 from dpltm.randomness.sampling import LIMIT
-from dpltm.records.made_up import CannotFollow, Decides
+from dpltm.records.made_up import CannotFollow, Decides, check_nothing_kept
 
 AGREE, FLOOR = 1e-3, 1e-5
 """Largest difference between the sum of per-record gradients and the gradient of the sum: of one parameter's gradient, plus
@@ -119,6 +119,7 @@ def make_plan(
                     unmapped = "it gives other gradients for each alone"
                     try:
                         if _right(plan, live_mask):
+                            check_nothing_kept()
                             return plan
                     except Exception as error:  # whatever cannot be mapped over, or is another's then
                         unmapped = first_line(error)

@@ -24,7 +24,7 @@ from torch.nn.modules import module as every_module
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
 from dpltm.gradients.layer import Call, Recorder, tensors_in
-from dpltm.gradients.mapped import Form, Loss, MappedRecorder, forms_of, takes_all
+from dpltm.gradients.mapped import Form, Loss, MappedRecorder, at_once, forms_of
 from dpltm.networks.full_precision import seeded
 from dpltm.networks.state import attributes_of, state_of
 from dpltm.randomness.noise import drawn_so_far
@@ -336,13 +336,15 @@ class Probe:
         self, x: Tensor, y: Tensor, keys: Tensor | None, instead: Sequence[tuple[nn.Module, Callable[..., Any]]] = ()
     ) -> Iterator[tuple[Recorder, Tensor]]:
         """A pass that maps over records: what it leaves with modules, and losses ``(batch, ...)``."""
+        if isinstance(self.loss, nn.Module):
+            trials.check_plain(self.loss)
         draws = None if keys is None else Draws(keys, self.axes, mapped=True)
         recorder = MappedRecorder(self.units, self.copy, instead, draws, self.spread, len(x), self.forms)
         with torch.enable_grad(), recorder:
             with contextlib.nullcontext() if draws is None else draws:
-                if takes_all(self.loss):
+                if (loss := at_once(self.loss)) is not None:
                     (outputs,) = trials.alone(lambda row: [self.model(row)], x, model=self.model)
-                    losses = self.loss(outputs.squeeze(1), y)
+                    losses = loss(outputs.squeeze(1), y)
                 else:
                     (losses,) = trials.alone(lambda *row: [self._losses(*row)], x, y, model=self.model)
             if draws is not None:

@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import Draws
 from dpltm.gradients.layer import Call, Workspace, pieces, tensors_in
-from dpltm.records.made_up import no_rule_of_others
+from dpltm.records.made_up import sealed
 
 CHUNK = 4_000_000
 """Most gradient coordinates, live or not, that are made at once."""
@@ -83,7 +83,7 @@ def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> G
     own = [(part, dict(part._parameters)) for part in call.module.modules()]
     parts = []
     try:
-        with warnings.catch_warnings(), no_rule_of_others():
+        with warnings.catch_warnings(), sealed():
             warnings.filterwarnings("ignore", "There is a performance drop")  # slow is what this path is
             for rows in pieces(records, CHUNK // sum(value.numel() for value in parameters.values())):
                 with nullcontext() if call.keys is None else Draws(call.keys[rows], first=call.first, mapped=True):

@@ -8,6 +8,7 @@ rests on the trial: what is summed under a price is computed for each row alone 
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import sysconfig
 import traceback
@@ -20,10 +21,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, nn, overrides
 from torch._functorch import autograd_function
+from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.func import vmap
 from torch.overrides import TorchFunctionMode
+from torch.utils import _python_dispatch
 from torch.utils._pytree import tree_map
 
 from dpltm.errors import InputError, first_line
@@ -140,8 +143,9 @@ def alone(
     Decides where it asks for values of the batch, in code that is no installed library; CannotFollow where it asks for them
     in a library, or does what ``vmap`` has no rule for.
     """
+    check_plain(model or nn.Module())
     try:
-        with warnings.catch_warnings(), _recurrent_at_once(model or nn.Module(), len(rows[0])), no_rule_of_others():
+        with warnings.catch_warnings(), _recurrent_at_once(model or nn.Module(), len(rows[0])), sealed():
             warnings.filterwarnings("ignore", "There is a performance drop")
             mapped = vmap(lambda *row: tuple(function(*(value[None] for value in row))), randomness="different")
             return tuple(mapped(*rows))
@@ -183,19 +187,55 @@ def mapped_over(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def no_rule_of_others() -> Iterator[None]:
-    """Let no rule for ``vmap`` that comes with an ``autograd.Function`` run: it is given all rows."""
+def sealed() -> Iterator[None]:
+    """Let nothing run, while records are mapped over, that PyTorch would show all of them: rules for ``vmap`` that an
+    ``autograd.Function`` or an operation brings along, hooks of saved tensors, and modes that see every operation."""
 
-    def refuse(_interpreter: Any, _rule: Any, function: type, *_: Any, **__: Any) -> NoReturn:
-        raise CannotFollow(f"{function.__name__} has a rule for torch.func.vmap of its own")
+    def refuse(*_: Any, **__: Any) -> NoReturn:  # what such a rule is told of the map
+        raise CannotFollow("a function or operation has a rule for torch.func.vmap of its own")
 
-    rules: Any = autograd_function
-    usual = rules.custom_function_call_vmap_helper
-    rules.custom_function_call_vmap_helper = refuse
-    try:
-        yield
-    finally:
-        rules.custom_function_call_vmap_helper = usual
+    def push(usual: Callable[[Any], Any], mode: Any) -> Any:
+        if not _is_known(mode):
+            raise CannotFollow(f"a {type(mode).__name__} sees every operation")
+        return usual(mode)
+
+    for mode in (*overrides._get_current_function_mode_stack(), *_python_dispatch._get_current_dispatch_mode_stack()):
+        if not _is_known(mode):
+            raise CannotFollow(f"a {type(mode).__name__} sees every operation")
+    changed: list[tuple[Any, str, Any]] = [(autograd_function, "VmapInfo", refuse)]
+    changed += [(module, "_push_mode", partial(push, module._push_mode)) for module in (overrides, _python_dispatch)]
+    usual = [getattr(module, name) for module, name, _ in changed]
+    with disable_saved_tensors_hooks("hooks of saved tensors see all records"):
+        try:
+            for module, name, value in changed:
+                setattr(module, name, value)
+            yield
+        finally:
+            for (module, name, _), value in zip(changed, usual, strict=True):
+                setattr(module, name, value)
+
+
+def _is_known(mode: object) -> bool:
+    return type(mode).__module__.startswith(("dpltm.", "torch.utils._device"))
+
+
+def check_plain(module: nn.Module) -> None:
+    """Raise CannotFollow for parameters or buffers of another class of tensors, which would see all records."""
+    for value in (*module.parameters(), *module.buffers()):
+        if type(value) not in (Tensor, nn.Parameter):
+            raise CannotFollow(f"a {type(value).__name__} is a tensor of another class")
+
+
+def check_nothing_kept() -> None:
+    """Raise InputError where a tensor of one record outlives the map: the next pass would see it in its place."""
+    functorch: Any = torch._C._functorch
+    for collected in (False, True):
+        kept = any(type(value) is Tensor and functorch.is_batchedtensor(value) for value in gc.get_objects())
+        if kept and collected:
+            raise InputError("model or loss: keeps tensors of records after a pass; keep no state")
+        if not kept:
+            return
+        gc.collect()  # what errors held
 
 
 @contextlib.contextmanager
