@@ -20,7 +20,7 @@ from dpltm.gradients.probe import FEW, MadeUp, Probe, hooks_of, undisturbed
 from dpltm.gradients.rules import WholeModel
 from dpltm.networks.layers import check_layers
 from dpltm.randomness.sampling import LIMIT
-from dpltm.records.made_up import CannotFollow, Decides, check_nothing_kept
+from dpltm.records.made_up import KEPT, CannotFollow, Decides, mapped_tensors, outlive
 
 AGREE, FLOOR = 1e-3, 1e-5
 """Largest difference between the sum of per-record gradients and the gradient of the sum: of one parameter's gradient, plus
@@ -111,23 +111,27 @@ def make_plan(
     with undisturbed(model, loss), off, torch.enable_grad():
         probe = Probe.first(model, _units(model).values(), loss, like)
         probe = probe.apart() if probe.spread else probe
-        refusal: InputError | None = None
+        refusal, kept, before = None, False, mapped_tensors()
         for make in (partial(_assign, compile=compile, written=written), _one_by_one):
             try:
                 plan = make(probe, live_mask)
                 if plan is not None and plan.probe.units:
                     unmapped = "it gives other gradients for each alone"
                     try:
-                        if _right(plan, live_mask):
-                            check_nothing_kept()
-                            return plan
+                        right = _right(plan, live_mask)
                     except Exception as error:  # whatever cannot be mapped over, or is another's then
-                        unmapped = first_line(error)
+                        right, unmapped = False, first_line(error)
+                    if kept := outlive(before):
+                        break
+                    if right:
+                        return plan
                     plan = replace(plan, unmapped=unmapped)
                 if plan is not None and _right(plan, live_mask):
                     return plan
             except InputError as error:
                 refusal = refusal or error
+        if kept:
+            raise InputError(f"model or loss: {KEPT}")
         probe.check_apart(FEW)  # which says why, if records are mixed
     raise refusal or InputError(
         "model: per-record gradients do not add up to the gradient of the batch, even one record at a time; does a module"

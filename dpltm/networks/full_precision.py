@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dpltm.errors import InputError
+
 _SWITCHES = {
     "float32_matmul_precision": "highest",
     "backends.cudnn.allow_tf32": False,
@@ -164,7 +166,8 @@ def _small(count: int) -> torch.Tensor:
 
 class TilesMix(TorchDispatchMode):
     """Tells of what is computed while entered whether rows may ``mix``: where products are in bfloat16, and tiles of this
-    processor let NaN of a row, which made-up records may not hold, reach the row above."""
+    processor let NaN of a row, which made-up records may not hold, reach the row above. InputError for tensors of other
+    classes than torch's own, which see all rows even where these are mapped over."""
 
     mix = False
 
@@ -173,6 +176,11 @@ class TilesMix(TorchDispatchMode):
         return False  # or a second of imports for nothing
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for kind in types:
+            if kind not in (torch.Tensor, torch.nn.Parameter):
+                raise InputError(
+                    f"model: computes with a {kind.__name__}, a tensor of another class; use plain tensors"
+                )
         result = function(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor) and result.dtype == torch.bfloat16 and not result.is_cuda and not self.mix:
             self.mix = tiles_mix()

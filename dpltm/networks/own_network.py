@@ -401,10 +401,12 @@ def _check_apart(network: OwnNetwork, model: nn.Module, rows: int) -> None:
         return [trials.Sight("the outputs", outputs.squeeze(1))]
 
     ways = [(0, row, True) for row in (1 - x[0], *trials.constant(x[0]), *_short(network, model, x[:1]))]
-    trial = trials.Trial(sees, own, ways)
+    trial, before = trials.Trial(sees, own, ways), trials.mapped_tensors()
     with torch.no_grad(), evaluating(model), seeded(0):
         try:
             trial.run([*model.modules()], x)
+            if trials.outlive(before):
+                raise InputError(f"`model`: {network.text} {trials.KEPT}")
         except trials.Decides as error:
             raise InputError(f"`model`: {network.text}: {error}") from None
         except trials.Mixes:

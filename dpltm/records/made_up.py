@@ -226,16 +226,22 @@ def check_plain(module: nn.Module) -> None:
             raise CannotFollow(f"a {type(value).__name__} is a tensor of another class")
 
 
-def check_nothing_kept() -> None:
-    """Raise InputError where a tensor of one record outlives the map: the next pass would see it in its place."""
+KEPT = "keeps tensors of records after a pass, which the next one would see in their places; keep no state"
+
+
+def mapped_tensors() -> set[int]:
+    """Tensors of one record that there are now, by identity: between passes, what errors hold, or somebody kept."""
     functorch: Any = torch._C._functorch
-    for collected in (False, True):
-        kept = any(type(value) is Tensor and functorch.is_batchedtensor(value) for value in gc.get_objects())
-        if kept and collected:
-            raise InputError("model or loss: keeps tensors of records after a pass; keep no state")
-        if not kept:
-            return
-        gc.collect()  # what errors held
+    tensors = (value for value in gc.get_objects() if type(value) is Tensor)
+    return {id(value) for value in tensors if functorch.is_batchedtensor(value)}
+
+
+def outlive(before: set[int]) -> bool:
+    """True if others outlive the map over records by now than there were ``before``."""
+    if not mapped_tensors() - before:
+        return False
+    gc.collect()
+    return bool(mapped_tensors() - before)
 
 
 @contextlib.contextmanager

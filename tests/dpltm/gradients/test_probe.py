@@ -15,8 +15,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from dpltm.filters import Clip
@@ -24,7 +27,7 @@ from dpltm.gradients import RecordGradients
 from dpltm.gradients.layer import Recorder
 from dpltm.networks.evaluation import count_correct
 from dpltm.networks.masks import Mask
-from dpltm.records.made_up import in_float64
+from dpltm.records.made_up import KEPT, in_float64
 from gradient_cases import MIXED, Applied, Picture, checked, cross_entropy, decides, refusal, squared_error, tied
 from refusals import refused
 
@@ -914,6 +917,68 @@ def test_a_rule_for_all_records_that_a_function_brings_along_is_not_used():
     checked(model, cross_entropy, NUMBERS, LABELS, mapped=False)
     model = Applied(lambda self, x: Centred.apply(x @ self.weight), weight=nn.Parameter(torch.ones(6, 3)))
     assert "a rule for torch.func.vmap of its own)" in refusal(model, cross_entropy, NUMBERS, LABELS)
+
+
+class Looks(TorchFunctionMode):
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+class LooksInside(TorchDispatchMode):
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+class Weight(nn.Parameter):
+    """As a library has them."""
+
+
+SEES_ALL: dict[str, tuple[Callable[..., Any], str]] = {
+    "function mode": (Looks, "a Looks sees every operation"),
+    "dispatch mode": (LooksInside, "a LooksInside sees every operation"),
+    "saved tensors": (lambda: saved_tensors_hooks(lambda x: x, lambda x: x), "hooks of saved tensors see all records"),
+}
+
+
+@pytest.mark.parametrize("name", SEES_ALL)
+def test_what_would_see_all_records_is_not_mapped_over(name):
+    within, why = SEES_ALL[name]
+
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        with within():
+            return self.layer(x)
+
+    gradients = checked(Applied(forward, layer=nn.Linear(6, 3)), cross_entropy, NUMBERS, LABELS, mapped=False)
+    assert gradients._plan.unmapped == why
+    if name != "saved tensors":
+        with within():  # around a training
+            checked(nn.Linear(6, 3), cross_entropy, NUMBERS, LABELS, mapped=False)
+    model = nn.Linear(6, 3)
+    model.weight = Weight(torch.ones(3, 6))
+    checked(model, cross_entropy, NUMBERS, LABELS, mapped=False)
+
+
+def test_a_hook_on_a_loss_is_shown_one_record():
+    loss, seen = nn.CrossEntropyLoss(reduction="none"), []
+    loss.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    gradients = checked(nn.Linear(6, 3), loss, NUMBERS, LABELS)
+    seen.clear()
+    gradients._plan.calls(NUMBERS, LABELS, None)
+    assert seen == [1]
+
+
+@pytest.mark.parametrize("holder", [SimpleNamespace, nn.Module])
+def test_tensors_that_outlive_the_map_are_refused(holder):
+    """The next pass would take them for its own records', place by place."""
+    kept = holder()
+
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        if len(x) == 1:
+            kept.last = x.detach()
+        return self.layer(x)
+
+    model = Applied(forward, layer=nn.Linear(6, 3), kept=kept)
+    assert refusal(model, cross_entropy, NUMBERS, LABELS) == f"model or loss: {KEPT}"
 
 
 ONE_BY_ONE: dict[str, Callable[..., Tensor]] = {"written": written, "masked": masked, "numpy": through_numpy}
