@@ -27,7 +27,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 _ROW_BY_ROW = (
     nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.LayerNorm,
-    nn.Embedding, nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell,
+    nn.Embedding, nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell, nn.PReLU,
 )  # fmt: skip
 
 AT_ONCE: dict[type[nn.Module], Any] = {kind: kind.forward for kind in _ROW_BY_ROW}
