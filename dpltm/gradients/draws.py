@@ -172,13 +172,11 @@ class Draws(TorchDispatchMode):
 
     def _axis(self, shape: torch.Size) -> Axis:
         records = len(self.keys)
-        if self._mapped:
-            dimension, rows = 0, shape[0] // records if shape else 0
-        elif not self._finding:
+        if not self._mapped and not self._finding:
             if self.count == len(self.axes):
                 raise CannotDraw(SELDOM)
             dimension, rows = self.axes[self.count]
-        elif records in shape:
+        elif not self._mapped and records in shape:
             dimension, rows = shape.index(records), 1
         else:
             dimension, rows = 0, shape[0] // records if shape else 0

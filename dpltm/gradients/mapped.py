@@ -50,17 +50,18 @@ def row_wise(loss: Loss) -> Loss:
     return loss
 
 
+def hooks_on_all_modules() -> list[dict[int, Any]]:
+    """Return PyTorch's collections of hooks that are called for every module."""
+    return [
+        hooks for name, hooks in vars(every_module).items() if name.startswith("_global_") and isinstance(hooks, dict)
+    ]
+
+
 def at_once(loss: Loss) -> Loss | None:
     """What a loss of ours, or PyTorch's cross-entropy, is computed by for all records; None for others, of a user's code."""
     if type(loss) is nn.CrossEntropyLoss and loss.reduction == "none":
-        everywhere = [hooks for hooks in vars(every_module).values() if isinstance(hooks, dict)]
-        hooks = (
-            loss._forward_hooks,
-            loss._forward_pre_hooks,
-            loss._backward_hooks,
-            loss._backward_pre_hooks,
-            *everywhere,
-        )
+        own = (loss._forward_hooks, loss._forward_pre_hooks, loss._backward_hooks, loss._backward_pre_hooks)
+        hooks = (*own, *hooks_on_all_modules())
         if type(loss).forward is _CROSS_ENTROPY and not {"forward", "_call_impl"} & {*vars(loss)} and not any(hooks):
             named: Any = {"ignore_index": loss.ignore_index, "label_smoothing": loss.label_smoothing}
             return partial(functional.cross_entropy, weight=loss.weight, reduction="none", **named)
@@ -153,19 +154,19 @@ class MappedRecorder(Recorder):
     def _take(self, module: nn.Module, forward: Callable[..., Any], *inputs: Any, **keywords: Any) -> Any:
         """Give a module all records at once, and keep the call."""
         inputs, keywords = inputs_first(inputs, keywords)
-        if not _is_mapped(inputs[0]) or not self._form(module).outputs:  # positions, perhaps, or without gradients
+        form = self._form(module) if _is_mapped(inputs[0]) else None
+        if form is None or not form.outputs:  # positions, perhaps, or without gradients
             return forward(*inputs, **keywords)
-        form = self._form(module)
-        self._kept = True
-        if form.simple and len(inputs) == 1 and not keywords:  # quicker
-            input = of_all_rows(self.records, inputs[0]).squeeze(1)
-            with temporarily_clear_interpreter_stack():
-                output = super()._keep(module, (input,), {}, forward(input))
-            return mapped_over(output.unsqueeze(1))
-        inputs, keywords = self._of_all(form, inputs, keywords)
+        simple = form.simple and len(inputs) == 1 and not keywords  # and quicker
+        if simple:
+            inputs = (of_all_rows(self.records, inputs[0]).squeeze(1),)
+        else:
+            inputs, keywords = self._of_all(form, inputs, keywords)
         with temporarily_clear_interpreter_stack():
             output = super()._keep(module, inputs, keywords, forward(*inputs, **keywords))
-        return self._of_each(form, output, known=False)
+        output = mapped_over(output.unsqueeze(1)) if simple else self._of_each(form, output, known=False)
+        self._kept = True
+        return output
 
     def _take_input(self, forward: Callable[[Tensor], Tensor], input: Tensor) -> Tensor:
         input = _in_batch(self.records, input, FIRST)

@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as every_module
 
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
 from dpltm.gradients.layer import Call, Recorder, tensors_in
-from dpltm.gradients.mapped import Form, Loss, MappedRecorder, at_once, forms_of
+from dpltm.gradients.mapped import Form, Loss, MappedRecorder, at_once, forms_of, hooks_on_all_modules
 from dpltm.networks.full_precision import seeded
 from dpltm.networks.state import attributes_of, state_of
 from dpltm.randomness.noise import drawn_so_far
@@ -75,9 +74,7 @@ def modules_of(model: nn.Module, loss: Loss) -> list[nn.Module]:
 
 def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
     """What decides how records go through a model: modules, parameters, hooks, and settings."""
-    everywhere = (
-        tuple(value) for name, value in vars(every_module).items() if "_global_" in name and isinstance(value, dict)
-    )
+    everywhere = map(tuple, hooks_on_all_modules())
     parameters = (
         (id(value), value.requires_grad, value.dtype, value.device, value.shape, tuple(map(tuple, hooks_of(value))))
         for value in model.parameters()

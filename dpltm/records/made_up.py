@@ -11,14 +11,15 @@ import contextlib
 import gc
 import math
 import sysconfig
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn, overrides
@@ -186,37 +187,50 @@ def mapped_over(value: Any) -> Any:
     return functorch._add_batch_dim(value, 0, functorch.maybe_current_level()) if isinstance(value, Tensor) else value
 
 
+_sealing = threading.local()
+
+
 @contextlib.contextmanager
 def sealed() -> Iterator[None]:
-    """Let nothing run, while records are mapped over, that PyTorch would show all of them: rules for ``vmap`` that an
-    ``autograd.Function`` or an operation brings along, hooks of saved tensors, and modes that see every operation."""
-
-    def refuse(*_: Any, **__: Any) -> NoReturn:  # what such a rule is told of the map
-        raise CannotFollow("a function or operation has a rule for torch.func.vmap of its own")
-
-    def push(usual: Callable[[Any], Any], mode: Any) -> Any:
-        if not _is_known(mode):
-            raise CannotFollow(f"a {type(mode).__name__} sees every operation")
-        return usual(mode)
-
+    """Let nothing run in this thread, while records are mapped over, that PyTorch would show all of them: rules for
+    ``vmap`` that an ``autograd.Function`` or an operation brings along, hooks of saved tensors, and modes that see every
+    operation."""
+    _guard()
     for mode in (*overrides._get_current_function_mode_stack(), *_python_dispatch._get_current_dispatch_mode_stack()):
-        if not _is_known(mode):
-            raise CannotFollow(f"a {type(mode).__name__} sees every operation")
-    changed: list[tuple[Any, str, Any]] = [(autograd_function, "VmapInfo", refuse)]
-    changed += [(module, "_push_mode", partial(push, module._push_mode)) for module in (overrides, _python_dispatch)]
-    usual = [getattr(module, name) for module, name, _ in changed]
+        _check_known(mode)
+    before = getattr(_sealing, "on", False)
     with disable_saved_tensors_hooks("hooks of saved tensors see all records"):
+        _sealing.on = True
         try:
-            for module, name, value in changed:
-                setattr(module, name, value)
             yield
         finally:
-            for (module, name, _), value in zip(changed, usual, strict=True):
-                setattr(module, name, value)
+            _sealing.on = before
 
 
-def _is_known(mode: object) -> bool:
-    return type(mode).__module__.startswith(("dpltm.", "torch.utils._device"))
+@cache
+def _guard() -> None:
+    """Let what begins to see all records ask first; for good, since other threads may be at any other place."""
+
+    def told(usual: Callable[..., Any], *facts: Any, **named: Any) -> Any:  # of the map, as rules are
+        if getattr(_sealing, "on", False):
+            raise CannotFollow("a function or operation has a rule for torch.func.vmap of its own")
+        return usual(*facts, **named)
+
+    def push(usual: Callable[[Any], Any], mode: Any) -> Any:
+        if getattr(_sealing, "on", False):
+            _check_known(mode)
+        return usual(mode)
+
+    rules: Any = autograd_function
+    rules.VmapInfo = partial(told, rules.VmapInfo)
+    modes: tuple[Any, ...] = (overrides, _python_dispatch)
+    for module in modes:
+        module._push_mode = partial(push, module._push_mode)
+
+
+def _check_known(mode: object) -> None:
+    if not type(mode).__module__.startswith(("dpltm.", "torch.utils._device")):
+        raise CannotFollow(f"a {type(mode).__name__} sees every operation")
 
 
 def check_plain(module: nn.Module) -> None:

@@ -5,7 +5,9 @@ import gc
 import importlib
 import math
 import random
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -25,9 +27,10 @@ from torch.utils.checkpoint import checkpoint
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.gradients.layer import Recorder
+from dpltm.gradients.mapped import at_once
 from dpltm.networks.evaluation import count_correct
 from dpltm.networks.masks import Mask
-from dpltm.records.made_up import KEPT, in_float64
+from dpltm.records.made_up import KEPT, CannotFollow, in_float64, sealed
 from gradient_cases import MIXED, Applied, Picture, checked, cross_entropy, decides, refusal, squared_error, tied
 from refusals import refused
 
@@ -965,6 +968,34 @@ def test_a_hook_on_a_loss_is_shown_one_record():
     seen.clear()
     gradients._plan.calls(NUMBERS, LABELS, None)
     assert seen == [1]
+    assert at_once(loss) is None is not at_once(nn.CrossEntropyLoss(reduction="none"))
+
+
+def test_threads_are_sealed_each_by_itself():
+    """One that began while another was sealed stays so when that ends; and what is in no pass never is."""
+    entered, ended = threading.Event(), threading.Event()
+
+    def looks() -> None:
+        for mode in (Looks(), LooksInside()):
+            with mode:
+                torch.ones(1).add(1)
+
+    def another() -> None:
+        with sealed():
+            entered.set()
+            ended.wait(60)
+            for mode in (Looks(), LooksInside()):
+                with pytest.raises(CannotFollow, match="sees every operation"):
+                    mode.__enter__()
+
+    with ThreadPoolExecutor(1) as pool:
+        with sealed():
+            told = pool.submit(another)
+            entered.wait(60)
+        looks()
+        ended.set()
+        told.result()
+    looks()
 
 
 @pytest.mark.parametrize("holder", [SimpleNamespace, nn.Module])
